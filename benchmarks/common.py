@@ -12,6 +12,7 @@ import json
 import multiprocessing
 import os
 import platform
+import resource
 import shlex
 import subprocess
 import sys
@@ -77,6 +78,27 @@ def apart(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function in a process of its own, whose memory and caches nothing before it has touched."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()
+
+
+def peak_bytes() -> int:
+    """Return the most memory that this process has held so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def alternate(
+    name: str, measure: Callable[..., dict[str, Any]], engines: Iterable[str], work: dict[str, Any], **key: Any
+) -> None:
+    """Let engines take turns at some work, each in a process of its own, and add a record for each to a result.
+
+    Args:
+        name: of the result.
+        measure: returns what was measured of an engine, given the values of the work.
+        engines: names of engines.
+        work: part of the key of the records.
+        key: what else tells the records from others, such as the round.
+    """
+    for engine in engines:
+        add(name, {"engine": engine, **work, **key}, apart(measure, engine, *work.values()))
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ A record for each arm and task, and for each task's first look, is added to benc
 report is in runs/compare/NAME/comparison. An interrupted comparison continues, and what is finished is not computed
 again. `--arms` and `--tasks` choose some, `--budget` replaces that of the file, `--first` only takes a first look at
 the checkpoints, `--dry-run` only lists the cells and the minutes that they take; `--workers N` works on N cells at a
-time; `--toy` makes two narrow arms with few tokens and examples, and one seed. Where there is an outlook, a record for
+time. Where there is an outlook, a record for
 each budget has the loss and the share of masked tokens predicted there, and others where they would be with four and
 ten times the largest. `--blimp N` also scores the pretrained models of the comparison on the first N pairs of each
 paradigm of BLiMP.
@@ -31,26 +31,20 @@ from zipfile import ZipFile
 
 import common
 import msgspec
-from common import HERE, RUNS, add, minilm, parse
-from files import MadeFile, excerpt
+from common import HERE, RUNS, add, logged, minilm, parse
+from files import MadeFile
 
 import unmask
 from unmask.metrics.comparison.outlook import extrapolate
-from unmask.recipes.recipe import as_recipe
 from unmask.support.errors import UserError
 from unmask.support.messages import in_command, rendered
 from unmask.support.settings import convert, write
 from unmask.workflows.comparing.cells import RUN
 from unmask.workflows.comparing.outcome import ArmOutcome, Estimate, Outcome
 from unmask.workflows.comparing.prospects import TIMES
-from unmask.workflows.comparing.settings import Arm, Comparison, TaskData
+from unmask.workflows.comparing.settings import Comparison
 
 COMPARISONS = HERE / "comparisons"
-TOY: dict[str, Any] = {"seeds": 1, "budget": "3ktok"}
-TOY_DOCUMENTS, TOY_CHARACTERS, TOY_LINES, TOY_EXAMPLES, TOY_ARMS = 400, 300, 200, 40, 2
-TOY_BODY: dict[str, Any] = {"layers": 2, "width": 32, "heads": 2, "feed_forward": 64, "cells": 64, "filters": [[3, 32]]}
-TOY_RECIPE: dict[str, Any] = {"tokenizer.vocabulary": 4000, "batch.tokens": 256}
-STREAMS: dict[str, Any] = {"layout.streams": 8, "batch.sequences": 8}
 
 
 def pretrained(name: str, runs: Path) -> dict[str, list[Path]]:
@@ -92,8 +86,7 @@ def score_budgets(name: str, runs: Path) -> None:
     for cell in (runs / "compare" / name).glob("comparison/cells/*/cell.json"):
         match = re.fullmatch(r"pretraining: (.+), seed \d+(, .+ of the budget)?", json.loads(cell.read_bytes())["name"])
         if match:
-            lines = (cell.parent / RUN / "metrics.jsonl").read_text(encoding="utf8").splitlines()
-            last = [line for line in map(json.loads, lines) if line["kind"] == "heldout"][-1]
+            last = logged(cell.parent / RUN, "heldout")[-1]
             figures = last["tokens"], last["masked_lm_loss"], 100 * last["masked_lm_accuracy"]
             points.setdefault(match[1], []).append(figures)
     for arm, reached in points.items():
@@ -149,61 +142,6 @@ def read_file(name: str, folder: Path, runs: Path) -> Comparison:
     return convert(table, Comparison, name)
 
 
-def at_toy_size(comparison: Comparison, folder: Path) -> Comparison:
-    """Return a comparison of narrow bodies with few tokens and one seed, on the starts of its files."""
-
-    def start(path: str, amount: int, *, blocks: bool = False) -> str:
-        name = path.removesuffix(".xz").replace("/", "-").strip("-")
-        return str(excerpt(Path(path), folder / "toy" / name, amount, blocks=blocks))
-
-    def task(data: TaskData) -> TaskData:
-        tagged, parts = data.task == "token-classification", {}
-        for part in ("train", "test", "unlabelled"):
-            paths = getattr(data, part)
-            whole = any(".json" in Path(path).suffixes for path in paths)  # one value
-            parts[part] = paths if whole else [start(path, TOY_LINES, blocks=tagged) for path in paths]
-        if tagged:  # other files have types of entities that an excerpt does not have
-            parts["test"] = parts["train"]
-        limits = [TOY_EXAMPLES + number for number in range(len(data.examples) or 1)]
-        return msgspec.structs.replace(data, **parts, examples=limits)
-
-    tasks = {name: task(data) for name, data in comparison.tasks.items()}
-    text = [shortened(Path(start(path, TOY_DOCUMENTS))) for path in comparison.text[:1]]
-    arms = {name: narrow(arm, comparison.settings) for name, arm in comparison.basic_arms.items()}
-    settings = {key: value for key, value in comparison.settings.items() if key not in TOY_RECIPE}
-    changes = TOY if text else {"seeds": 1}
-    learning = {**comparison.task_settings, "budget.epochs": 1} if tasks else {}
-    return msgspec.structs.replace(
-        comparison, tasks=tasks, text=text, arms=arms, settings=settings, task_settings=learning, **changes
-    )
-
-
-def shortened(path: Path) -> str:
-    """Shorten each document of a file of JSON Lines, or leave another file as it is; return its path."""
-    if path.suffix == ".jsonl":
-        texts = [json.loads(line)["text"][:TOY_CHARACTERS] for line in path.read_text(encoding="utf8").splitlines()]
-        path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf8")
-    return str(path)
-
-
-def narrow(arm: Arm, settings: dict[str, Any]) -> Arm:
-    """Return an arm whose own body, if it has one, is narrow, and whose task settings take one epoch."""
-    learning = {key: value for key, value in arm.task_settings.items() if key != "budget.epochs"}
-    arm = msgspec.structs.replace(arm, task_settings=learning)
-    if not arm.recipe:
-        trained = arm.way in ("adapt", "distill")
-        return msgspec.structs.replace(arm, settings={**arm.settings, "batch.tokens": 256}) if trained else arm
-    changes = {} if arm.teacher else settings
-    recipe = as_recipe(arm.recipe, {**changes, **arm.settings})
-    known = {field.name for field in msgspec.structs.fields(recipe.encoder)}
-    small = {} if arm.layers else {f"encoder.{name}": value for name, value in TOY_BODY.items() if name in known}
-    if getattr(recipe.encoder, "embedding", None):
-        small["encoder.embedding"] = TOY_BODY["width"]
-    if not arm.teacher:
-        small |= STREAMS if recipe.layout.num_streams else TOY_RECIPE
-    return msgspec.structs.replace(arm, settings={**arm.settings, **small})
-
-
 def records(outcome: Outcome) -> list[dict[str, Any]]:
     """Return a record for each arm and task, for the mean over tasks, and for each first look."""
     made = []
@@ -246,10 +184,8 @@ def make(file: str, options: argparse.Namespace) -> None:
     comparison = read_file(file, folder, options.runs)
     if options.budget:
         comparison = msgspec.structs.replace(comparison, budget=options.budget)
-    if options.toy:
-        comparison = at_toy_size(comparison, folder)
     arms, tasks = comparison.basic_arms, comparison.tasks
-    arms = {arm: arms[arm] for arm in options.arms or list(arms)[: TOY_ARMS if options.toy else None]}
+    arms = {arm: arms[arm] for arm in options.arms or arms}
     tasks = {task: tasks[task] for task in options.tasks or tasks}
     path = folder / "comparison.toml"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -279,7 +215,6 @@ def main() -> None:
         workers=1,
         first=False,
         dry_run=False,
-        toy=False,
     )
     for name in options.names:
         make(name, options)

@@ -1,10 +1,9 @@
 """What does it cost to build a corpus, and to start on a large one?
 
 English Wikipedia and news, repeated where more text is asked for, and BERT's uncased vocabulary. Measured, each in a
-process of its own: MB/s of text (UTF-8) with one and two workers, with sentences and with each document as one sentence
-(no command does that: it shows what the segmenter costs); the peak memory of building and of reading all samples, with
-a text and with one ten times as long; and the time to open the larger corpus, its shards linked as often as 160 GB of
-text would have them, and to cut its first samples.
+process of its own: MB/s of text (UTF-8) with one and two workers; the peak memory of building and of reading all
+samples, with a text and with one ten times as long; and the time to open the larger corpus, its shards linked as often
+as 160 GB of text would have them, and to cut its first samples.
 """
 
 from __future__ import annotations
@@ -12,37 +11,23 @@ from __future__ import annotations
 import contextlib
 import json
 import multiprocessing
-import os
 import re
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 import unmask
-from unmask.data.corpus import encode
 from unmask.data.text.documents import Skipped, TextOptions, read_documents
 
 SHARDS = 2_500  # of 160 GB: 40 G tokens
 TIMES = 10
 TURNS = 3
-UNSEGMENTED = "UNSEGMENTED"
-"""Environment variable by which each document is one sentence, also in workers, which import this file."""
-
 # torch is imported where it is needed only, as workers would hold it in memory.
-if os.environ.get(UNSEGMENTED):
-    encode.cut_sentences = lambda text: [(text.replace("\n\n", " "), False)]  # type: ignore[attr-defined]
-
-
-def apart(function: Callable[..., dict[str, float]], *arguments: Any) -> dict[str, float]:
-    """Call a function in a process of its own."""
-    from common import apart
-
-    return apart(function, *arguments)
 
 
 def peak(process: int | str = "self") -> float:
@@ -130,17 +115,15 @@ def link_shards(corpus: Path, out: Path, count: int) -> None:
 
 def compare(folder: Path, megabytes: float, tokenizer: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Measure everything, speed in alternating runs, and yield a key and a record for each figure."""
+    from common import apart
+
     small, large = folder / "small.jsonl", folder / "large.jsonl"
     sizes = [write_text(small, megabytes), write_text(large, TIMES * megabytes)]
     for turn in range(TURNS):
         for workers in (1, 2):
-            for sentences in ("yes", "no"):
-                os.environ[UNSEGMENTED] = "" if sentences == "yes" else "1"
-                out = folder / f"speed-{turn}-{workers}-{sentences}"
-                seconds = apart(build, small, tokenizer, out, workers)["seconds"]
-                key: dict[str, Any] = {"measured": "speed", "workers": workers, "sentences": sentences, "round": turn}
-                yield key, {"seconds": seconds, "megabytes_per_second": sizes[0] / seconds}
-    os.environ[UNSEGMENTED] = ""
+            seconds = apart(build, small, tokenizer, folder / f"speed-{turn}-{workers}", workers)["seconds"]
+            key: dict[str, Any] = {"measured": "speed", "workers": workers, "sentences": "yes", "round": turn}
+            yield key, {"seconds": seconds, "megabytes_per_second": sizes[0] / seconds}
     for text, size in zip((small, large), sizes, strict=True):
         out = folder / f"corpus-{text.stem}"
         built = apart(build, text, tokenizer, out, 2)

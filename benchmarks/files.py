@@ -1,4 +1,4 @@
-"""What benchmarks make of the shared data first: excerpts, splits, moved questions, dialogues."""
+"""What benchmarks make of the shared data first: excerpts, splits, moved questions, rare labels."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from pathlib import Path
 
 import common
 import msgspec
-from dialogues import FORMS, held_out, write_made
-from labelled import SST2, Labelled, parted, read_texts
+from labelled import SST2, Labelled, every_paragraph, parted, read_texts
 
 import unmask
 from unmask.data.batches.rng import derive_rng
 from unmask.data.corpus.corpus import Corpus
-from unmask.data.labelled.labelled_file import read_rows
+from unmask.data.labelled.labelled_file import TEXTS, read_rows
 from unmask.data.labelled.question_files import Question, read_squad
+from unmask.demo.documentation import documentation
+from unmask.tasks import TASKS
 
 WHOLE = 4
 """Number of words from which on a text of SST-2 that is part of no other one counts as a sentence."""
@@ -33,11 +34,13 @@ class MadeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         sources: files of the shared data that it is made of.
-        lines: number of lines of an excerpt.
+        lines: number of lines of an excerpt, or of training examples with a frequent label.
         blocks: number of blocks between blank lines, such as sentences of tagged files.
-        make: "moved": a third of the questions are about passages without their answers; "texts": the texts of
-            examples, one a line; "sst2": see `split_sst2`; "topics", "modules": see labelled.py; else a form of
-            dialogues.py.
+        make: "moved": a third of the questions are about passages without their answers; "texts", "sentences": the
+            texts of examples, or the sentences of tagged files, one a line; "documentation": that of Python packages,
+            without the paragraphs that "topics" holds out; "sst2": see `split_sst2`; "topics", "modules": see
+            labelled.py; "rare": see `with_rare`.
+        label, each: the label that is made rare, and how many others there are for each example with it.
         held: whether it has what is held out of the data.
     """
 
@@ -45,6 +48,8 @@ class MadeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lines: int = 0
     blocks: int = 0
     make: str = ""
+    label: str = ""
+    each: int = 0
     held: bool = False
 
     def write(self, path: Path) -> None:
@@ -54,17 +59,22 @@ class MadeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.make == "moved":
             write_squad(path, move([*read_squad(files)]))
         elif self.make == "texts":
-            texts = [row.values["text"].strip() for row in read_rows(files, columns={})]
-            path.write_text("\n".join(texts) + "\n", encoding="utf8")
+            examples = read_rows(files, columns={})
+            write_lines(path, (one.values[name].strip() for one in examples for name in TEXTS if name in one.values))
+        elif self.make == "sentences":
+            write_lines(path, (" ".join(one.words) for one in TASKS["token-classification"]().read(files, columns={})))
+        elif self.make == "documentation":
+            held = {text for text, _ in parted("topics")[1]}
+            texts = ("\n".join(line for line in text.split("\n") if line not in held) for text in documentation())
+            write_lines(path, (json.dumps({"text": text}) for text in texts))
         elif self.make == "sst2":
             write_rows(path, split_sst2()[self.held])
         elif self.make in ("topics", "modules"):
             rows = parted(self.make)[self.held]
             write_rows(path, random.Random(0).sample(rows, len(rows)))  # an excerpt has many labels
-        elif self.make in FORMS:
-            *others, last = files
-            rest, apart = held_out(read_squad([last]))
-            write_made(self.make, path, apart if self.held else [*read_squad(others), *rest])
+        elif self.make == "rare":
+            rows = read_texts(*self.sources) if self.sources else every_paragraph()
+            write_rows(path, with_rare(rows, self.label, self.each, self.lines)[self.held])
         else:
             excerpt(files[0], path, self.blocks or self.lines, blocks=bool(self.blocks))
 
@@ -74,27 +84,23 @@ def read_text(path: Path) -> str:
     return lzma.decompress(path.read_bytes()).decode() if path.suffix == ".xz" else path.read_text(encoding="utf8")
 
 
-def excerpt(source: Path, to: Path, amount: int, *, blocks: bool = False, each: int = 1) -> Path:
-    """Write the first lines of a file, or the first blocks between blank lines; of these one in `each`."""
+def write_lines(path: Path, lines: Iterable[str]) -> Path:
+    """Write lines."""
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf8")
+    return path
+
+
+def excerpt(source: Path, to: Path, amount: int, *, blocks: bool = False) -> Path:
+    """Write the first lines of a file, or the first blocks between blank lines."""
     separator = "\n\n" if blocks else "\n"
-    parts = read_text(source).split(separator)[: amount or None : each]
+    parts = read_text(source).split(separator)[:amount]
     to.parent.mkdir(parents=True, exist_ok=True)
-    to.write_text(separator.join(parts).rstrip("\n") + "\n", encoding="utf8")
-    return to
-
-
-def sample(source: Path, examples: int, to: Path) -> Path:
-    """Write this many training examples, the same for every run."""
-    header, *lines = read_text(source).splitlines()
-    random.Random(0).shuffle(lines)
-    to.write_text("\n".join([header, *lines[:examples]]) + "\n", encoding="utf8")
-    return to
+    return write_lines(to, [separator.join(parts).rstrip("\n")])
 
 
 def write_rows(path: Path, rows: Iterable[tuple[str, str]]) -> Path:
     """Write texts with labels."""
-    path.write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows), encoding="utf8")
-    return path
+    return write_lines(path, ["text\tlabel", *(f"{text}\t{label}" for text, label in rows)])
 
 
 def split_sst2(held: int = HELD) -> tuple[list[Labelled], list[Labelled]]:
@@ -110,6 +116,22 @@ def split_sst2(held: int = HELD) -> tuple[list[Labelled], list[Labelled]]:
     apart = apart[: min(held, len(rows) // 4)]
     names = {text for text, _ in apart}
     return [row for row in rows if not names.issuperset(sources[row[0]])], apart
+
+
+def with_rare(rows: Iterable[Labelled], label: str, each: int, train: int) -> tuple[list[Labelled], list[Labelled]]:
+    """Return examples to train on and to test on; one label is rare in both, and comes first; others are "other".
+
+    Args:
+        rows: examples.
+        label: the rare label.
+        each: number of the others for each example with it.
+        train: number of the others to train on.
+    """
+    shuffled = random.Random(0).sample(rows := list(dict.fromkeys(rows)), len(rows))
+    rare = [row for row in shuffled if row[1] == label]
+    others = [Labelled(text, "other") for text, of in shuffled if of != label]
+    few, rest = train // each, others[train:]
+    return rare[:few] + others[:train], rare[few:][: len(rest) // each] + rest
 
 
 def sst2_files(examples: int, folder: Path) -> tuple[Path, Path]:
@@ -166,18 +188,15 @@ def english_text() -> list[Path]:
     return [*sorted(folder.glob("wikipedia/train-*.jsonl.xz")), folder / "wikinews/train.jsonl.xz"]
 
 
-def english_corpus(folder: Path, vocabulary: int, documents: int | None = None) -> Corpus:
+def english_corpus(folder: Path, vocabulary: int) -> Corpus:
     """Return the corpus of English Wikipedia and news in a folder, which is built where it is not.
 
     Args:
         folder: of the corpus.
         vocabulary: number of tokens.
-        documents: only so many of the first file, for tests; None: all.
     """
     if not (folder / "corpus").exists():
         text = english_text()
-        if documents is not None:
-            text = [excerpt(text[0], folder / "text.jsonl", documents)]
         unmask.train_tokenizer(text, folder / "tokenizer", vocab_size=vocabulary)
         unmask.build_corpus(text, unmask.load_tokenizer(folder / "tokenizer"), folder / "corpus")
     return unmask.open_corpus(folder / "corpus")

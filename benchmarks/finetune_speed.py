@@ -10,14 +10,13 @@ whole call, from the checkpoint on disk to the scores; the memory is the largest
 from __future__ import annotations
 
 import json
-import resource
 import tempfile
 import time
 from pathlib import Path
 from typing import Any, cast
 
 import torch
-from common import SEEDS, add, apart, logged, minilm, parse
+from common import SEEDS, alternate, logged, minilm, parse, peak_bytes
 from files import sst2_files
 
 import unmask
@@ -115,17 +114,16 @@ def measure(engine: str, examples: int, epochs: float, seed: int) -> dict[str, A
     with tempfile.TemporaryDirectory() as folder:
         train, dev = sst2_files(examples, Path(folder))
         found = (run_unmask if name == "unmask" else run_trainer)(train, dev, epochs, seed, precision)
-    return found | {"peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+    return found | {"peak_bytes": peak_bytes()}
 
 
 def main() -> None:
     """Let the engines take turns."""
     options = parse(__doc__, examples=2_000, epochs=1.0, seeds=SEEDS, engines=ENGINES)
+    instructions = torch.backends.cpu.get_cpu_capability()
     for seed in options.seeds:
-        for engine in options.engines:
-            work = {"examples": options.examples, "epochs": options.epochs}
-            key = {"engine": engine, "seed": seed, **work, "instructions": torch.backends.cpu.get_cpu_capability()}
-            add("finetune_speed", key, apart(measure, engine, options.examples, options.epochs, seed))
+        work = {"examples": options.examples, "epochs": options.epochs, "seed": seed}
+        alternate("finetune_speed", measure, options.engines, work, instructions=instructions)
 
 
 if __name__ == "__main__":

@@ -13,12 +13,13 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from common import SEEDS, add, apart, minilm, parse
+from common import SEEDS, alternate, minilm, parse
 from pretrain_speed import random_texts
 
 import unmask
@@ -150,7 +151,7 @@ def measure(name: str, shape: str, count: int, requests: int, device: Device = "
             run([text])
             latencies.append(1e3 * (time.perf_counter() - start))
     p50, p99 = np.percentile(latencies, (50, 99)).tolist()
-    return {"sentences_per_second": speed, "p50_ms": p50, "p99_ms": p99}
+    return {"sentences": count, "sentences_per_second": speed, "p50_ms": p50, "p99_ms": p99}
 
 
 def main() -> None:
@@ -159,10 +160,8 @@ def main() -> None:
     machine = {"instructions": torch.backends.cpu.get_cpu_capability(), "processor": processor()}
     for shape in options.names:
         for number in options.rounds:
-            for name in options.engines:
-                found = apart(measure, name, shape, options.sentences, options.requests)
-                key = {"case": shape, "engine": name, **machine, "round": number}
-                add("inference", key, {"sentences": options.sentences, **found})
+            work = partial(measure, count=options.sentences, requests=options.requests)
+            alternate("inference", work, options.engines, {"case": shape}, **machine, round=number)
 
 
 if __name__ == "__main__":

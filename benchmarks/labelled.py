@@ -75,12 +75,9 @@ def topics(root: Path | None = None) -> tuple[list[Labelled], list[Labelled]]:
     Args:
         root: the folder of a standard library; None: that of this Python.
     """
-    train: list[Labelled] = []
-    test: list[Labelled] = []
-    for topic, texts in paragraphs_by_topic(root).items():
-        test += [Labelled(text, topic) for text in texts[:TEST]]
-        train += [Labelled(text, topic) for text in texts[TEST : TEST + TRAIN]]
-    return sorted(train, key=lambda example: _hash(example.text)), test
+    texts = paragraphs_by_topic(root)
+    train = [Labelled(text, topic) for topic, own in texts.items() for text in own[TEST : TEST + TRAIN]]
+    return train, [Labelled(text, topic) for topic, own in texts.items() for text in own[:TEST]]
 
 
 def every_paragraph() -> list[Labelled]:

@@ -9,16 +9,17 @@ that a process had. Engines take turns, each in a process of its own.
 
 from __future__ import annotations
 
-import resource
 import tempfile
 import time
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from common import SEEDS, add, apart, minilm, parse
+from common import SEEDS, alternate, minilm, parse, peak_bytes
 from inference import Run, engine, write_classifier
 from pretrain_speed import Work, random_texts, run
 
@@ -49,7 +50,7 @@ def work(length: int, steps: int) -> LongWork:
 def train(name: str, length: int, steps: int) -> dict[str, Any]:
     """Return tokens per second and the most memory of a pretraining."""
     found = run(name, work(length, steps))
-    return {"tokens_per_second": found["tokens_per_second"], **_memory()}
+    return {"tokens_per_second": found["tokens_per_second"], "peak_bytes": peak_bytes()}
 
 
 def infer(name: str, length: int, tokens: int) -> dict[str, Any]:
@@ -62,7 +63,8 @@ def infer(name: str, length: int, tokens: int) -> dict[str, Any]:
         start = time.perf_counter()
         for text in words[:-1]:
             compute([text])
-        return {"tokens_per_second": count * length / (time.perf_counter() - start), **_memory()}
+        speed = count * length / (time.perf_counter() - start)
+    return {"tokens_per_second": speed, "peak_bytes": peak_bytes()}
 
 
 def classifier(name: str, length: int, folder: Path) -> Run:
@@ -71,21 +73,14 @@ def classifier(name: str, length: int, folder: Path) -> Run:
     return engine(f"{name} float32", model, folder, length=length)
 
 
-def _memory() -> dict[str, int]:
-    return {"peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
-
-
 def main() -> None:
     """Measure every length by every engine."""
     options = parse(__doc__, ENGINES, rounds=SEEDS, lengths=LENGTHS, steps=4, tokens=READ)
     machine = {"instructions": torch.backends.cpu.get_cpu_capability(), "processor": processor()}
     for kind in options.names:
-        measure, amount = (train, options.steps) if kind == "training" else (infer, options.tokens)
-        for number in options.rounds:
-            for length in options.lengths:
-                for name in ENGINES[kind]:
-                    key = {"case": kind, "engine": name, "length": length, "round": number, **machine}
-                    add("long_texts", key, apart(measure, name, length, amount))
+        measure = partial(train, steps=options.steps) if kind == "training" else partial(infer, tokens=options.tokens)
+        for number, length in product(options.rounds, options.lengths):
+            alternate("long_texts", measure, ENGINES[kind], {"length": length}, case=kind, round=number, **machine)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,5 @@
-"""What limits a training on many GPUs? Simulated and calculated: waiting, reading, and RoBERTa's pretraining on paper.
+"""What limits a training on many GPUs? Measured and calculated: reading, and RoBERTa's pretraining on paper.
 
-- `balance`: how long processes wait for the slowest of them, if each has its share of a step. From the lengths of real
-  samples: the documentation, cut by the layout of a recipe. A step is divided as training does it (training/balance.py)
-  and, for comparison, by giving each process every n-th sample by length. The ratio is the cost of the slowest process
-  to the mean, in the mean over steps: 1 is no waiting.
 - `feed`: how many tokens a second one core cuts from documents, which each worker does for the whole step, and how many
   it masks and collates, which it does for its share.
 - `plan`: hours, bottleneck, failures and checkpoints of RoBERTa's pretraining (Liu et al. 2019: 500,000 steps of 8,192
@@ -13,7 +9,6 @@
 
 from __future__ import annotations
 
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -30,16 +25,13 @@ from unmask.data.batches.steps import Steps
 from unmask.data.corpus.build import write_corpus
 from unmask.data.tokenizers.wordpiece import train_wordpiece
 from unmask.families.checkpoints.check import on_meta
-from unmask.objectives.flops import cost_of_lengths, forward_flops
+from unmask.objectives.flops import forward_flops
 from unmask.objectives.learner import Learner
 from unmask.recipes.recipe import read_recipe
-from unmask.training.balance import divide
 from unmask.training.machine import GPU_WORKERS
 from unmask.workflows.pretraining.checks import build_curriculum
 from unmask.workflows.pretraining.start import build_learner
 
-BALANCED = ("bert-mini", "bert-base", "modernbert-mini")
-"""Recipes that cut text into pairs of up to 128 and of up to 512 tokens, and into sentences of up to 128."""
 FED = ("bert-mini", "modernbert-mini", "roberta-large")
 """Recipes that cut text into pairs of up to 128 tokens, sentences of up to 128, and sentences of 512."""
 GPUS, PER_HOST = (8, 64, 1024), 8
@@ -63,31 +55,6 @@ def opened(name: str, texts: Sequence[Path]) -> Iterator[tuple[Source, Learner, 
             learner, _ = build_learner(recipe, tokenizer.size, None)
         curriculum = build_curriculum(recipe, tokenizer, learner)
         yield curriculum.source(corpus.train), learner, curriculum.prepare()
-
-
-def slowest(costs: Sequence[float], parts: Sequence[Sequence[int]]) -> float:
-    """Return the cost of the slowest process, as a multiple of the mean."""
-    loads = [sum(costs[index] for index in part) for part in parts]
-    return max(loads) / statistics.fmean(loads)
-
-
-def balance(options: Any, texts: Sequence[Path]) -> None:
-    """Simulate the shares of steps."""
-    for name in BALANCED:
-        with opened(name, texts) as (source, learner, _):
-            cost = cost_of_lengths(learner.encoder)
-            for processes in options.processes:
-                for each in options.each:
-                    cursor, steps = source.start, []
-                    for _ in range(options.steps):
-                        samples, cursor = source.take(cursor, sequences=processes * each)
-                        steps.append([cost(length) for length in sorted(map(len, samples))])
-                    every = [range(rank, processes * each, processes) for rank in range(processes)]
-                    record = {
-                        "by_length": statistics.fmean(slowest(costs, every) for costs in steps),
-                        "by_cost": statistics.fmean(slowest(costs, divide(costs, processes)) for costs in steps),
-                    }
-                    add("many_gpus", {"check": "balance", "recipe": name, "processes": processes, "each": each}, record)
 
 
 def feed(options: Any, texts: Sequence[Path]) -> None:
@@ -146,29 +113,18 @@ def plan(options: Any, texts: Sequence[Path]) -> None:
             "hours": hours,
             "hours_if_fed": steps * parts["computing"] / 3600,
             "gpu_hours": hours * gpus,
-            "cost": hours * gpus * options.price,
             "failures": hours * gpus / HOURS_PER_FAILURE,
             "checkpoint_bytes": STATE * parameters,
         }
-        add("many_gpus", {"check": "plan", "gpus": gpus, "price": options.price}, record)
+        add("many_gpus", {"check": "plan", "gpus": gpus}, record)
 
 
-CHECKS: dict[str, Callable[[Any, Sequence[Path]], None]] = {"balance": balance, "feed": feed, "plan": plan}
+CHECKS: dict[str, Callable[[Any, Sequence[Path]], None]] = {"feed": feed, "plan": plan}
 
 
 def main() -> None:
-    """Simulate, measure and calculate."""
-    options = parse(
-        __doc__,
-        CHECKS,
-        processes=[8, 64],
-        each=[4, 16],
-        steps=10,
-        tokens=65_536,
-        seconds=20.0,
-        gpus=list(GPUS),
-        price=3.0,
-    )
+    """Measure and calculate."""
+    options = parse(__doc__, CHECKS, tokens=65_536, seconds=20.0, gpus=list(GPUS))
     texts = sorted((HERE.parent / "docs").glob("*.md"))
     for check in options.names:
         CHECKS[check](options, texts)

@@ -2,7 +2,7 @@
 
 Bags of words, or of sequences of 2 to 4 characters, in phrases of SST-2, ChnSentiCorp's reviews, and paragraphs of the
 demo's topics; naive Bayes and logistic regression; 125 texts, 250, 500, and so on, of three seeds. Four budgets in turn
-are extrapolated to 4 and 8 times the largest of them. The curves of `labels_next.py` are extrapolated, too: from 60, 80
+are extrapolated to 4 and 8 times the largest of them. The curves of `suggest.py` are extrapolated, too: from 60, 80
 and 100 labels to 200, of one seed.
 """
 

@@ -11,13 +11,13 @@ largest that the process had.
 
 from __future__ import annotations
 
-import resource
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from common import add, apart, logged, minilm, parse
+from common import alternate, logged, minilm, parse, peak_bytes
 from search import HERE, questions, write
 
 import unmask
@@ -71,27 +71,26 @@ def run_sentence_transformers(model: str, pairs: list[tuple[str, str]], size: in
     return clock.ends
 
 
-def measure(engine: str, model: str, threads: int, size: int, steps: int, seed: int, mini: int) -> dict[str, Any]:
+def measure(engine: str, size: int, seed: int, model: str, threads: int, steps: int, mini: int) -> dict[str, Any]:
     """Run an engine in this process."""
     torch.set_num_threads(threads)
     pairs = questions("train_sample")[: size * steps]
     run = run_unmask if engine == "unmask" else run_sentence_transformers
     ends = run(model, pairs, size, seed, mini)
     seconds = (ends[-1] - ends[WARM_STEPS - 1]) / (len(ends) - WARM_STEPS)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return {"seconds_per_step": seconds, "pairs_per_second": size / seconds, "steps": len(ends), "peak_bytes": peak}
+    speed = {"seconds_per_step": seconds, "pairs_per_second": size / seconds}
+    return {**speed, "steps": len(ends), "peak_bytes": peak_bytes()}
 
 
 def main() -> None:
     """Let the engines take turns, and add their records to benchmarks/results/pair_speed.json."""
     numbers = {"sizes": [64, 1024], "steps": [6, 3], "mini": 64, "rounds": 2, "threads": 2}
-    options = parse(__doc__, ENGINES, model="", **numbers)
+    options = parse(__doc__, ENGINES, **numbers)
+    same = {"model": minilm(), "threads": options.threads, "mini": options.mini}
     for number in range(options.rounds):
         for size, steps in zip(options.sizes, options.steps, strict=True):
-            for engine in options.names:
-                key = {"engine": engine, "size": size, "round": number}
-                work = (options.threads, size, steps, number, options.mini)
-                add("pair_speed", key, apart(measure, engine, options.model or minilm(), *work))
+            work = {"size": size, "round": number}
+            alternate("pair_speed", partial(measure, **same, steps=steps), options.names, work)
 
 
 if __name__ == "__main__":

@@ -83,9 +83,10 @@ def trainer(
     out: Path,
     *,
     clock: Clock,
-    kind: Any = transformers.Trainer,
     **changes: Any,
 ) -> Any:
     """Return a Trainer; `changes` are its arguments beside `QUIET`."""
     arguments = transformers.TrainingArguments(output_dir=str(out), **{**QUIET, **changes})
-    return kind(model=model, args=arguments, train_dataset=examples, data_collator=collate, callbacks=[clock])
+    return transformers.Trainer(
+        model=model, args=arguments, train_dataset=examples, data_collator=collate, callbacks=[clock]
+    )

@@ -1,7 +1,7 @@
 """What do exported programs and their number formats cost on real text, and what do they save?
 
-MiniLM (a sentence-embedding model), fine-tuned by default on 10,000 phrases of SST-2 and on every fourth sentence of
-CoNLL-2003. What `unmask export` makes of it labels the dev set of SST-2 and the test set of CoNLL-2003, tokenizing
+MiniLM (a sentence-embedding model), fine-tuned by default on 10,000 phrases of SST-2 and on a quarter of the sentences
+of CoNLL-2003. What `unmask export` makes of it labels the dev set of SST-2 and the test set of CoNLL-2003, tokenizing
 included; its score minus that of the original in float32 comes with the interval of the paired bootstrap. OpenVINO's
 int8 is calibrated by training examples. "this" is int8 for this processor alone (`export --target this`). Texts per
 second are measured when the scored file is predicted again.
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from common import RUNS, SHARED, add, minilm, parse
-from files import excerpt, sample
+from labelled import SST2, SST2_DEV
 
 import unmask
 from unmask.inference.evaluation.scoring import evaluate_task
@@ -29,12 +29,10 @@ ENGINES = [
     *("onnx int8 this", "openvino int8 this"),
 ]
 TASKS = {
-    "sst2": ("classification", "classification/sst2/train.tsv.xz", "classification/sst2/dev.tsv"),
-    "conll2003": ("token-classification", "ner/conll2003/eng.train.xz", "ner/conll2003/eng.testb.xz"),
+    "sst2": ("classification", 10_000, SST2, SST2_DEV),
+    "conll2003": ("token-classification", 3_500, "ner/conll2003/eng.train.xz", "ner/conll2003/eng.testb.xz"),
 }
-"""Of each data set the task, the training examples and the examples that are scored."""
-EXAMPLES, EACH = 10_000, 4
-"""How many rows are trained on, and one sentence in how many."""
+"""Of each data set the task, how many examples are trained on, of which file, and the examples that are scored."""
 
 
 def load(engine: str, run: Path, train: Path, folder: Path) -> Any:
@@ -72,20 +70,16 @@ def main() -> None:
     """Fine-tune where that is not done, and measure all engines."""
     options = parse(__doc__, TASKS, engines=ENGINES, runs=RUNS)
     for name in options.names:
-        kind, *files = TASKS[name]
+        kind, examples, *files = TASKS[name]
         train, scored = (SHARED / file for file in files)
         run = options.runs / "quantization" / name
-        with tempfile.TemporaryDirectory() as text:
-            folder = Path(text)
-            if kind == "classification":
-                train = sample(train, EXAMPLES, folder / "train.tsv")
-            else:
-                train = excerpt(train, folder / "train.conll", 0, blocks=True, each=EACH)
-            if not (run / "model").exists():
-                unmask.finetune(kind, minilm(), [train], run, dev=[scored], resume=(run / "provenance.json").exists())
+        if not (run / "model").exists():
+            resume = (run / "provenance.json").exists()
+            unmask.finetune(kind, minilm(), [train], run, dev=[scored], examples=examples, resume=resume)
+        with tempfile.TemporaryDirectory() as folder:
             for engine in options.engines:
-                key = {"data": name, "engine": engine}
-                add("quantization", key, measure(engine, run, train, scored, folder))
+                found = measure(engine, run, train, scored, Path(folder))
+                add("quantization", {"data": name, "engine": engine}, found)
 
 
 if __name__ == "__main__":

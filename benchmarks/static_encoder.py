@@ -2,8 +2,7 @@
 
 The static encoder of MiniLM (`unmask export --format static`) and MiniLM itself give pairs of texts a cosine, which is
 compared with people's scores (Spearman, with a bootstrap interval over pairs). Speed is the number of texts per second
-of CPU time, in one thread, the best of `--rounds`, in which the two take turns. `--model` replaces MiniLM, and `--most`
-is the number of pairs (all).
+of CPU time, in one thread, the best of `--rounds`, in which the two take turns.
 """
 
 from __future__ import annotations
@@ -11,13 +10,14 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Sequence
-from pathlib import Path
+from itertools import product
 
 import numpy as np
 import torch
 from common import SHARED, add, minilm, parse
 
 import unmask
+from unmask.data.labelled.labelled_file import Row
 from unmask.inference.load import load
 from unmask.inference.predictor import Predictor
 from unmask.metrics.intervals import intervals, measure_all
@@ -31,9 +31,8 @@ DATA = {
 """Files of pairs with scores, under shared/data."""
 
 
-def score(predictor: Predictor, paths: Sequence[Path], most: int | None = None) -> dict[str, object]:
+def score(predictor: Predictor, rows: Sequence[Row]) -> dict[str, object]:
     """Return Spearman's correlation of cosines with scores, its interval and the number of pairs."""
-    rows = Embedding().read(list(paths), columns={})[:most]
     gold = np.array([float(row.values["label"]) for row in rows])
     first, second = (predictor.vectors([row.values[name] for row in rows])[0] for name in ("text", "text_b"))
     measured = measure(gold, (first * second).sum(1))
@@ -53,25 +52,19 @@ def speed(predictor: Predictor, texts: Sequence[str]) -> float:
 
 def main() -> None:
     """Run the benchmark and add its records to benchmarks/results/static_encoder.json."""
-    options = parse(__doc__, model="", most=0, rounds=3)
+    options = parse(__doc__, rounds=3)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        model = options.model or minilm()
-        unmask.export(model, f"{folder}/static", "static", quiet=True)
-        predictors = {"model": load(model, device="cpu"), "static": load(f"{folder}/static", device="cpu")}
-        rows = Embedding().read([SHARED / DATA["SICK"][0]], columns={})[: options.most or None]
-        texts = [row.values[name] for row in rows for name in ("text", "text_b")]
+        unmask.export(minilm(), f"{folder}/static", "static", quiet=True)
+        predictors = {"model": load(minilm(), device="cpu"), "static": load(f"{folder}/static", device="cpu")}
+        pairs = {name: Embedding().read([SHARED / file for file in files], columns={}) for name, files in DATA.items()}
+        texts = [row.values[name] for row in pairs["SICK"] for name in ("text", "text_b")]
         speeds = [
             {kind: speed(predictor, texts) for kind, predictor in predictors.items()} for _ in range(options.rounds)
         ]
-        for kind, predictor in predictors.items():
-            for name, files in DATA.items():
-                scored = score(predictor, [SHARED / file for file in files], options.most or None)
-                add(
-                    "static_encoder",
-                    {"encoder": kind, "data": name},
-                    {**scored, "texts_per_cpu_second": max(of[kind] for of in speeds)},
-                )
+        for (kind, predictor), (name, rows) in product(predictors.items(), pairs.items()):
+            record = score(predictor, rows) | {"texts_per_cpu_second": max(of[kind] for of in speeds)}
+            add("static_encoder", {"encoder": kind, "data": name}, record)
 
 
 if __name__ == "__main__":

@@ -40,20 +40,23 @@ def markdown(table: Sequence[Sequence[str]]) -> list[str]:
 def provenance(spec: Record, records: Sequence[Record]) -> str:
     """Return the command that measures a table, and on what it was measured last.
 
-    A table that was measured by commands of `earlier` scripts, which are gone, says so.
+    A table that was measured by commands of `earlier` scripts, which are gone or measure otherwise now, says so.
     """
     about = [record["about"] for record in records if "about" in record]
     machines = dict.fromkeys(one["processor"] for one in about if one.get("processor"))
     threads = sorted({one["threads"] for one in about if one.get("threads")})
     counted = " or ".join(map(str, threads)) + (" thread" if threads == [1] else " threads")
     measured = ", ".join([*machines, *([counted] if threads else [])])
-    commands = ", ".join(f"`{command}`" for command in spec["commands"])
+    commands = ", ".join(f"`{command}`" for command in spec.get("commands", ()))
     machine = f" ({measured})" if measured else ""
     if "earlier" not in spec:
         return f"From {commands}{machine}."
+    if spec["earlier"] == spec.get("commands"):
+        return f"From an earlier version of {commands}{machine}."
     earlier = ", ".join(f"`{command}`" for command in spec["earlier"])
-    makes = "makes" if len(spec["commands"]) == 1 else "make"
-    return f"Measured by an earlier script, {earlier}{machine}; {commands} {makes} this comparison now."
+    makes = "makes" if len(spec.get("commands", ())) == 1 else "make"
+    now = f"; {commands} {makes} this comparison now" if commands else ""
+    return f"Measured by an earlier script, {earlier}{machine}{now}."
 
 
 def fill(text: str, specs: Mapping[str, Record]) -> str:

@@ -66,20 +66,28 @@ def sequences(corpus: Corpus) -> list[list[int]]:
     return found
 
 
-def pretrain(recipe: Recipe, corpus: Corpus, out: Path, settings: dict[str, Any]) -> None:
+def pretrain(
+    recipe: Recipe,
+    corpus: Corpus,
+    out: Path,
+    examples: list[dict[str, list[int]]],
+    settings: dict[str, Any],
+    steps: int | None = None,
+) -> None:
     """Train, and leave `out`/model, recipe.toml and metrics.jsonl as our runs do.
 
     Args:
-        recipe: size, dropout, learning rate, budget in steps or minutes, seed.
+        recipe: size, dropout, learning rate, budget in minutes, seed.
         corpus: text, with its tokenizer.
         out: folder, begun anew.
+        examples: sequences, as the collator of masked language modeling takes them.
         settings: of the Trainer's arguments those that are not by default.
+        steps: number of steps; None: as many as the budget in minutes is enough for.
     """
     import peers
 
     shutil.rmtree(out, ignore_errors=True)
     keep_memory()
-    examples = [{"input_ids": ids} for ids in sequences(corpus)]
     corpus.tokenizer.save(out / "tokenizer")
     mask, clock = peers.masking(out / "tokenizer", RATE), peers.Clock()
 
@@ -94,16 +102,19 @@ def pretrain(recipe: Recipe, corpus: Corpus, out: Path, settings: dict[str, Any]
         body = peers.masked_lm(recipe.encoder, corpus.tokenizer)
         peers.trainer(body, examples, mask, out / "checkpoints", clock=clock, **values, **settings).train()
 
-    steps = recipe.budget.steps or 0
-    if recipe.budget.minutes is not None:
+    if steps is None:
         train(TIMED_STEPS)
-        steps = int(recipe.budget.minutes * 60 / np.median(np.diff(clock.ends)[2:]))
+        steps = int((recipe.budget.minutes or 0) * 60 / np.median(np.diff(clock.ends)[2:]))
         shutil.rmtree(out / "checkpoints")
     train(steps)
     batch = settings.get("per_device_train_batch_size", 8)
+    lengths = np.resize([len(one["input_ids"]) for one in examples], steps * batch).cumsum()
     lines: list[dict[str, Any]] = []
     for step, seconds in clock.saved.items():
-        model, line = out / "checkpoints" / f"checkpoint-{step}", {"step": step, "tokens": step * batch * LENGTH}
+        model, line = (
+            out / "checkpoints" / f"checkpoint-{step}",
+            {"step": step, "tokens": int(lengths[step * batch - 1])},
+        )
         corpus.tokenizer.save(model)
         epochs = round(step * batch / len(examples), 4)
         lines.append({"kind": "train", **line, "seconds": seconds, "epochs": epochs})
@@ -129,7 +140,7 @@ def run(corpus: Corpus, out: Path, minutes: float, settings: dict[str, Any], arg
     """Pretrain where that is not done; return the loss at the end."""
     if not (out / "model").exists():
         recipe = unmask.read_recipe("bert-mini", {**SETTINGS, **settings, "budget.minutes": minutes})
-        pretrain(recipe, corpus, out, arguments)
+        pretrain(recipe, corpus, out, [{"input_ids": ids} for ids in sequences(corpus)], arguments)
     return float(logged(out, "heldout")[-1]["loss"])
 
 

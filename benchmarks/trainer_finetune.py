@@ -9,41 +9,29 @@ samples (text, truncation, windows, targets) and its initial weights, those of t
 Trainer. The trained model is scored by unmask, whose predictions equal transformers'. So what differs is the loop:
 batches padded to their longest text, autocast instead of bf16 copies, torch's AdamW, another random order, and other
 draws of dropout; in question answering also the loss of transformers, whose softmax is over the question and the
-padding too, unless `passage_loss` is set.
+padding too.
 """
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 import tomllib
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
-import torch
 from common import RUNS, SEEDS, SHARED, add, logged, minilm, parse
 from files import sst2_files
 from labelled import SST2, SST2_DEV
-from torch import Tensor
-from torch.nn.functional import cross_entropy
-from torch.nn.utils.rnn import pad_sequence
 
 import unmask
 from unmask.data.batches.batch import Sample
-from unmask.inference.evaluation.scoring import score_examples
-from unmask.inference.predictor import Predictor
-from unmask.model.model import load_model, save_model
-from unmask.support.settings import write
-from unmask.tasks.answer_head import NEVER, AnswerHead
+from unmask.model.model import save_model
 from unmask.training.machine import choose_machine, keep_memory
 from unmask.training.runs.display import Display
 from unmask.workflows.finetuning.job import FinetuningJob, InitialModel, LabelledFiles
 from unmask.workflows.finetuning.prepare import finished_model, prepare
-from unmask.workflows.finetuning.run_job import SCORES
 
 ONCE = {"budget.epochs": 1}
 SICK, CONLL, SQUAD = "pairs/sick/SICK", "ner/conll2003/eng", "qa/squad"
@@ -55,21 +43,15 @@ DATA: dict[str, tuple[str, str, str, str, dict[str, Any]]] = {
     "sst2": ("classification", "accuracy", SST2, SST2_DEV, ONCE),
 }
 """Of each data set the task, the metric, the files and the settings."""
-LOOPS = ("unmask", "trainer", "trainer, passage")
-"""With "passage", transformers' loss, which is over the question and the padding as well, is ours."""
+LOOPS = ("unmask", "trainer")
 IGNORED = -100
 """The label that transformers leaves out of the loss."""
-CANDIDATES = "candidates"
-"""A mask of the tokens that answers may start and end at."""
 
 
-def finetune(
-    task: str, train: Path, dev: Path, out: Path, *, settings: dict[str, Any], passage_loss: bool = False
-) -> None:
-    """Fine-tune MiniLM with the Trainer, and leave `out`/model, recipe.toml, metrics.jsonl and dev.json as unmask does.
+def finetune(task: str, train: Path, dev: Path, out: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    """Fine-tune MiniLM with the Trainer; leave `out`/model, and return the learning rate and what the steps took.
 
-    glibc is told to keep freed memory (see unmask.training.machine), which speeds the peer up. With `passage_loss` the
-    loss of answers is that of unmask: its softmax is over the passage.
+    glibc is told to keep freed memory (see unmask.training.machine), which speeds the peer up.
     """
     import peers
     import transformers
@@ -90,21 +72,14 @@ def finetune(
     }
     collators = {"token_classification": transformers.DataCollatorForTokenClassification}
 
-    class PassageTrainer(transformers.Trainer):
-        def compute_loss(self, model: Any, inputs: dict[str, Any], *rest: Any, **settings: Any) -> Tensor:
-            candidates, *gold = (inputs.pop(name) for name in (CANDIDATES, "start_positions", "end_positions"))
-            found = model(**inputs)
-            return _passage_loss((found.start_logits, found.end_logits), candidates, gold)
-
     optimizer, samples, clock = recipe.optimizer, ready.train.samples, peers.Clock()
     assert optimizer.betas is not None and recipe.batch.sequences is not None
     trainer = peers.trainer(
         loaders[kind].from_pretrained(out / "start"),
-        [_example(sample, kind, passage_loss=passage_loss) for sample in samples],
-        _with_candidates(collators.get(kind, transformers.DataCollatorWithPadding)(words)),
+        [_example(sample, kind) for sample in samples],
+        collators.get(kind, transformers.DataCollatorWithPadding)(words),
         out / "trainer",
         clock=clock,
-        kind=PassageTrainer if passage_loss else transformers.Trainer,
         bf16=machine.precision == "bf16",
         num_train_epochs=recipe.budget.epochs or 1,
         max_steps=recipe.budget.steps or -1,
@@ -123,41 +98,13 @@ def finetune(
     trainer.train()
     trainer.save_model(str(out / "model"))
     base.tokenizer.save(out / "model", length=recipe.task.length)
-    result = score_examples(Predictor(load_model(out), choose_machine(precision="float32")), ready.data.held)
-    epoch = recipe.batch.sequences / len(samples)  # of a step
-    lines = [
-        {"kind": "train", "step": step, "seconds": end, "epochs": round(step * epoch, 4)}
-        for step, end in enumerate(clock.ends, 1)
-    ]
-    (out / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf8")
-    (out / "recipe.toml").write_text(write(recipe), encoding="utf8")
-    (out / SCORES).write_bytes(msgspec.json.encode(result))
     shutil.rmtree(out / "start")
+    epochs = len(clock.ends) * recipe.batch.sequences / len(samples)
+    steps = {"epochs": round(epochs, 4), "step": len(clock.ends), "step_seconds": clock.ends[-1]}
+    return {"learning_rate": optimizer.learning_rate, **steps}
 
 
-def _passage_loss(logits: Sequence[Tensor], candidates: Tensor, gold: Sequence[Tensor]) -> Tensor:
-    """Return the mean cross-entropy of starts and ends among the candidates, ().
-
-    Shape:
-        logits: (windows, longest) each; candidates: the same, bool; gold: (windows,) each.
-    """
-    tables = (one.float().masked_fill(~candidates, NEVER) for one in logits)
-    return torch.stack([cross_entropy(*pair) for pair in zip(tables, gold, strict=True)]).mean()
-
-
-def _with_candidates(collate: Callable[[list[dict[str, Any]]], Any]) -> Callable[[list[dict[str, Any]]], Any]:
-    """Return a collator that pads the masks of candidates, which those of transformers do not know."""
-
-    def collated(examples: list[dict[str, Any]]) -> Any:
-        batch = collate([{name: value for name, value in one.items() if name != CANDIDATES} for one in examples])
-        if CANDIDATES in examples[0]:
-            batch[CANDIDATES] = pad_sequence([one[CANDIDATES] for one in examples], batch_first=True)
-        return batch
-
-    return collated
-
-
-def _example(sample: Sample, kind: str, *, passage_loss: bool) -> dict[str, Any]:
+def _example(sample: Sample, kind: str) -> dict[str, Any]:
     """Return a sample as the Trainer's collators take it."""
     found: dict[str, Any] = {"input_ids": sample.ids.tolist(), "attention_mask": [1] * len(sample)}
     if sample.segments is not None:
@@ -171,14 +118,11 @@ def _example(sample: Sample, kind: str, *, passage_loss: bool) -> dict[str, Any]
         found["labels"] = tags.tolist()
     else:
         found["start_positions"], found["end_positions"] = map(int, labels)
-        if passage_loss:
-            found[CANDIDATES] = torch.zeros(len(sample), dtype=torch.bool)
-            found[CANDIDATES][sample.positions[AnswerHead.at]] = True
     return found
 
 
 def compare(name: str, loop: str, seed: int, out: Path) -> dict[str, Any]:
-    """Fine-tune in a loop where that is not done; return the record."""
+    """Fine-tune in a loop; return the record."""
     task, metric, train, dev, settings = DATA[name]
     files, settings = SHARED / train, {**settings, "seed": seed}
     begun = time.time()
@@ -186,15 +130,16 @@ def compare(name: str, loop: str, seed: int, out: Path) -> dict[str, Any]:
         out.parent.mkdir(parents=True, exist_ok=True)
         files, _ = sst2_files(2000, out.parent)
     if loop == "unmask":
-        how: dict[str, Any] = {"frozen": False, "resume": (out / "provenance.json").exists()}
-        unmask.finetune(task, minilm(), [files], out, dev=[SHARED / dev], settings=settings, **how)
+        how: dict[str, Any] = {"frozen": False, "all_examples": True, "resume": (out / "provenance.json").exists()}
+        unmask.finetune(task, minilm(), [files], out, settings=settings, **how)
+        last = logged(out)[-1]
+        rate = tomllib.loads((out / "recipe.toml").read_text(encoding="utf8"))["optimizer"]["learning_rate"]
+        record = {"learning_rate": rate, **{part: last[part] for part in ("epochs", "step")}}
+        record["step_seconds"] = last["seconds"]
     else:
-        finetune(task, files, SHARED / dev, out, settings=settings, passage_loss=loop != "trainer")
-    last, scored = logged(out)[-1], json.loads((out / SCORES).read_bytes())["metrics"]
-    rate = tomllib.loads((out / "recipe.toml").read_text(encoding="utf8"))["optimizer"]["learning_rate"]
-    record = {"metric": metric, "score": scored[metric], "learning_rate": rate}
-    record |= {name: last[name] for name in ("epochs", "step")}
-    return {**record, "step_seconds": last["seconds"], "seconds": round(time.time() - begun, 1)}
+        record = finetune(task, files, SHARED / dev, out, settings)
+    score = unmask.evaluate(out / "model", [SHARED / dev], quiet=True)["metrics"][metric]
+    return {"metric": metric, "score": score, **record, "seconds": round(time.time() - begun, 1)}
 
 
 def main() -> None:
@@ -202,12 +147,9 @@ def main() -> None:
     options = parse(__doc__, DATA, seeds=SEEDS, runs=RUNS)
     for name in options.names:
         for seed in options.seeds:
-            for loop in LOOPS if name == "squad-sample" else LOOPS[:2]:
-                method, _, passage = loop.partition(", ")
-                key = {"task": f"{name}-passage" if passage else name, "method": method, "seed": seed}
-                add(
-                    "parity", key, compare(name, loop, seed, options.runs / "parity" / "-".join(map(str, key.values())))
-                )
+            for loop in LOOPS:
+                out = options.runs / "parity" / f"{name}-{loop}-{seed}"
+                add("parity", {"task": name, "method": loop, "seed": seed}, compare(name, loop, seed, out))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 """Every file of benchmarks/comparisons can be read and planned, and runs at toy size by the product itself."""
 
+import json
 import re
 import shutil
+from collections import Counter
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -10,9 +12,9 @@ import msgspec
 import pytest
 
 import unmask
-from unmask.data.labelled.labelled_file import read_rows
 from unmask.data.labelled.question_files import Answer, Question, read_squad
 from unmask.inference.bench import Bench, EngineMeasurement
+from unmask.recipes.recipe import as_recipe
 from unmask.support.settings import write
 from unmask.workflows.comparing import compute, planner
 from unmask.workflows.comparing.checks import check_comparison
@@ -20,7 +22,7 @@ from unmask.workflows.comparing.planner import Planner
 
 COMPARISONS = Path(__file__).parents[2] / "benchmarks" / "comparisons"
 NAMES = sorted(path.stem for path in COMPARISONS.glob("*.toml"))
-TOY = ["plateau", "which_encoder"]
+CHOSEN = ["plateau", "which_encoder"]
 """Comparisons without tasks and with several; the others are run with --exhaustive."""
 PAIRS = {"plateau": ["--blimp", "1"]}
 SHAPE = {"layers": 4, "width": 32, "heads": 2, "feed_forward": 64}
@@ -32,7 +34,73 @@ SMALL = {f"encoder.{name}": value for name, value in SHAPE.items()} | {
     "layout.kind": "document_sentences",
     "objective.next_sentence": False,
 }
+TOY = {"seeds": 1, "budget": "3ktok"}
+TOY_DOCUMENTS, TOY_CHARACTERS, TOY_LINES, TOY_EXAMPLES, TOY_ARMS = 400, 300, 200, 40, 2
+TOY_BODY = {"layers": 2, "width": 32, "heads": 2, "feed_forward": 64, "cells": 64, "filters": [[3, 32]]}
+TOY_RECIPE = {"tokenizer.vocabulary": 4000, "batch.tokens": 256}
+STREAMS = {"layout.streams": 8, "batch.sequences": 8}
 pytestmark = [pytest.mark.shared, pytest.mark.minilm]
+
+
+def at_toy_size(comparison, folder, excerpt):
+    """Return a comparison of two narrow bodies with few tokens and one seed, on the starts of its files.
+
+    Args:
+        comparison: what is made smaller.
+        folder: for the starts of files.
+        excerpt: writes one, as in benchmarks/files.py.
+    """
+
+    def start(path, amount, *, blocks=False):
+        name = path.removesuffix(".xz").replace("/", "-").strip("-")
+        return str(excerpt(Path(path), folder / "toy" / name, amount, blocks=blocks))
+
+    def task(data):
+        tagged, parts = data.task == "token-classification", {}
+        for part in ("train", "test", "unlabelled"):
+            paths = getattr(data, part)
+            whole = any(".json" in Path(path).suffixes for path in paths)  # one value
+            parts[part] = paths if whole else [start(path, TOY_LINES, blocks=tagged) for path in paths]
+        if tagged:  # other files have types of entities that an excerpt does not have
+            parts["test"] = parts["train"]
+        limits = [TOY_EXAMPLES + number for number in range(len(data.examples) or 1)]
+        return msgspec.structs.replace(data, **parts, examples=limits)
+
+    tasks = {name: task(data) for name, data in comparison.tasks.items()}
+    text = [shortened(Path(start(path, TOY_DOCUMENTS))) for path in comparison.text[:1]]
+    arms = {name: narrow(arm, comparison.settings) for name, arm in comparison.basic_arms.items()}
+    settings = {key: value for key, value in comparison.settings.items() if key not in TOY_RECIPE}
+    changes = TOY if comparison.budget else {"seeds": 1}
+    learning = {**comparison.task_settings, "budget.epochs": 1} if tasks else {}
+    return msgspec.structs.replace(
+        comparison, tasks=tasks, text=text, arms=arms, settings=settings, task_settings=learning, **changes
+    )
+
+
+def shortened(path):
+    """Shorten each document of a file of JSON Lines, or leave another file as it is; return its path."""
+    if path.suffix == ".jsonl":
+        texts = [json.loads(line)["text"][:TOY_CHARACTERS] for line in path.read_text(encoding="utf8").splitlines()]
+        path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf8")
+    return str(path)
+
+
+def narrow(arm, settings):
+    """Return an arm whose own body, if it has one, is narrow, and whose task settings take one epoch."""
+    learning = {key: value for key, value in arm.task_settings.items() if key != "budget.epochs"}
+    arm = msgspec.structs.replace(arm, task_settings=learning)
+    if not arm.recipe:
+        trained = arm.way in ("adapt", "distill")
+        return msgspec.structs.replace(arm, settings={**arm.settings, "batch.tokens": 256}) if trained else arm
+    changes = {} if arm.teacher else settings
+    recipe = as_recipe(arm.recipe, {**changes, **arm.settings})
+    known = {field.name for field in msgspec.structs.fields(recipe.encoder)}
+    small = {} if arm.layers else {f"encoder.{name}": value for name, value in TOY_BODY.items() if name in known}
+    if getattr(recipe.encoder, "embedding", None):
+        small["encoder.embedding"] = TOY_BODY["width"]
+    if not arm.teacher:
+        small |= STREAMS if recipe.layout.num_streams else TOY_RECIPE
+    return msgspec.structs.replace(arm, settings={**arm.settings, **small})
 
 
 @cache
@@ -55,6 +123,9 @@ def compare(benchmark_module, language_model, shared, minilm, tmp_path, monkeypa
     module, files = benchmark_module("compare"), benchmark_module("files")
     monkeypatch.setattr(files, "read_squad", lambda paths: [one for path in paths for one in few_questions(path)])
     monkeypatch.setattr(files, "parted", lambda name: ([("a dog", name), ("a cat", "b")] * 800, [("a sea", name)] * 9))
+    monkeypatch.setattr(files, "documentation", lambda: [f"A dog sees sea {number}.\na sea" for number in range(50)])
+    paragraphs = [(f"a dog {number}", ("network", "code")[number % 2]) for number in range(9000)]
+    monkeypatch.setattr(files, "every_paragraph", lambda: paragraphs)
     monkeypatch.setattr(files, "split_sst2", lambda: ([("a good film", "1"), ("bad", "0")] * 40, [("so so", "1")] * 9))
 
     def model_of(name, runs):
@@ -65,7 +136,7 @@ def compare(benchmark_module, language_model, shared, minilm, tmp_path, monkeypa
         return copy
 
     monkeypatch.setattr(module, "model_of", model_of)
-    for made in ("trainer/tuned", "chinese"):
+    for made in ("trainer/tuned", "chinese", "reviews"):
         shutil.copytree(language_model, tmp_path / made)
     engines = Bench([EngineMeasurement("torch", "float32", 1000.0, 2.0, 3.0, 0.0)], 0, [])
     monkeypatch.setattr(compute, "measure_engines", lambda model, **sizes: engines)
@@ -73,8 +144,14 @@ def compare(benchmark_module, language_model, shared, minilm, tmp_path, monkeypa
     return module
 
 
+@pytest.fixture
+def excerpt(benchmark_module):
+    """Writes the start of a file."""
+    return benchmark_module("files").excerpt
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_a_comparison_can_be_made(compare, name, tmp_path):
+def test_a_comparison_can_be_made(compare, excerpt, name, tmp_path):
     """All settings of all arms are valid, and all files are there; at toy size, only as far as they are read."""
     comparison = compare.read_file(name, tmp_path / "files", tmp_path)
     assert comparison.seeds >= 3 or comparison.outlook, "one or two seeds tell little, but for a curve"
@@ -85,7 +162,7 @@ def test_a_comparison_can_be_made(compare, name, tmp_path):
     arms = check_comparison(comparison)
     for arm in arms.values():
         assert not arm.model or Path(arm.model).is_dir()
-    toy = compare.at_toy_size(comparison, tmp_path)
+    toy = at_toy_size(comparison, tmp_path, excerpt)
     names = ("arms", "settings", "task_settings", "budget")
     parts = {name: getattr(comparison, name) for name in names}
     plan = Planner(msgspec.structs.replace(toy, **parts), arms, "float32").plan()
@@ -94,13 +171,14 @@ def test_a_comparison_can_be_made(compare, name, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in TOY else pytest.param(name, marks=pytest.mark.exhaustive) for name in NAMES]
+    "name", [name if name in CHOSEN else pytest.param(name, marks=pytest.mark.exhaustive) for name in NAMES]
 )
 @pytest.mark.timeout(1800)
-def test_a_comparison_runs_at_toy_size(compare, run_main, records, name, tmp_path):
-    run_main(compare, name, "--toy", *PAIRS.get(name, []), "--runs", str(tmp_path))
-    comparison = compare.read_file(name, tmp_path / "files", tmp_path)
-    arms = list(comparison.basic_arms)[: compare.TOY_ARMS]
+def test_a_comparison_runs_at_toy_size(compare, excerpt, run_main, records, name, tmp_path, monkeypatch):
+    comparison = at_toy_size(compare.read_file(name, tmp_path / "files", tmp_path), tmp_path, excerpt)
+    arms = list(comparison.basic_arms)[:TOY_ARMS]
+    monkeypatch.setattr(compare, "read_file", lambda *names: comparison)
+    run_main(compare, name, *PAIRS.get(name, []), "--arms", *arms, "--runs", str(tmp_path))
     scored = [
         run
         for run in records("comparisons")
@@ -110,7 +188,7 @@ def test_a_comparison_runs_at_toy_size(compare, run_main, records, name, tmp_pat
     assert pairs == ([(arm, 67, 1) for arm in sorted(arms)] if name in PAIRS else [])
     assert {run["arm"] for run in scored} == set(arms)
     assert {run["comparison"] for run in scored} == {name}
-    tasks = compare.at_toy_size(comparison, tmp_path).named_tasks()
+    tasks = comparison.named_tasks()
     assert {run["task"] for run in scored} == (set(tasks) or {"text"})
     for run in scored:
         low, high = run["interval"]
@@ -125,9 +203,11 @@ def test_excerpts_are_the_first_lines_and_sentences(compare, tmp_path):
     assert (tmp_path / "files" / "entities.conll").read_text(encoding="utf8").count("\n\n") == 249
 
 
-def test_checkpoints_are_looked_at_for_three_tasks(compare, run_main, records, tmp_path):
+def test_checkpoints_are_looked_at_for_three_tasks(compare, excerpt, run_main, records, tmp_path, monkeypatch):
     arms = ["minilm", "bert"]
-    run_main(compare, "first_look", "--toy", "--first", "--arms", *arms, "--runs", str(tmp_path))
+    comparison = at_toy_size(compare.read_file("first_look", tmp_path / "files", tmp_path), tmp_path, excerpt)
+    monkeypatch.setattr(compare, "read_file", lambda *names: comparison)
+    run_main(compare, "first_look", "--first", "--arms", *arms, "--runs", str(tmp_path))
     looks = records("comparisons")
     assert {run["task"] for run in looks} == {"sentiment", "entailment", "entities"}
     for look in looks:
@@ -187,11 +267,30 @@ def test_the_sources_of_phrases_are_the_longest_texts_with_them(benchmark_module
     }
 
 
-def test_texts_of_labeled_files_and_samples_of_them(benchmark_module, tmp_path, monkeypatch):
+def test_held_out_paragraphs_are_not_in_the_documentation(compare, benchmark_module, tmp_path):
+    benchmark_module("files").MadeFile(sources=(), make="documentation").write(tmp_path / "made.jsonl")
+    texts = [json.loads(line)["text"] for line in (tmp_path / "made.jsonl").read_text().splitlines()]
+    assert texts == [f"A dog sees sea {number}." for number in range(50)]
+
+
+def test_a_label_is_as_rare_in_training_as_in_testing(benchmark_module):
+    rows = [(f"text {number}", "ab"[number % 2]) for number in range(1000)]
+    train, test = benchmark_module("files").with_rare(rows, "a", 20, 200)
+    assert Counter(label for _, label in train) == {"other": 200, "a": 10}
+    assert Counter(label for _, label in test) == {"other": 300, "a": 15}
+    assert {text for text, _ in train}.isdisjoint(text for text, _ in test)
+    assert dict(rows).items() >= {(text, "a") for text, label in [*train, *test] if label == "a"}
+
+
+def test_texts_of_labeled_files(benchmark_module, tmp_path, monkeypatch):
     common, files = benchmark_module("common"), benchmark_module("files")
     monkeypatch.setattr(common, "SHARED", tmp_path)
     files.write_rows(tmp_path / "a.tsv", [(f"text {number}", "x") for number in range(30)])
     files.MadeFile(sources=("a.tsv",), make="texts").write(tmp_path / "made" / "texts.txt")
     assert (tmp_path / "made" / "texts.txt").read_text().splitlines() == [f"text {number}" for number in range(30)]
-    rows = read_rows([files.sample(tmp_path / "a.tsv", 7, tmp_path / "b.tsv")], columns={})
-    assert len({row.values["text"] for row in rows}) == 7
+    (tmp_path / "pairs.tsv").write_text("text\ttext_b\tlabel\na\tb\t1\nc\td\t0\n")
+    files.MadeFile(sources=("pairs.tsv",), make="texts").write(tmp_path / "made" / "texts.txt")
+    assert (tmp_path / "made" / "texts.txt").read_text() == "a\nb\nc\nd\n"
+    (tmp_path / "a.conll").write_text("A O\ndog O\n\nAvon B-LOC\n")
+    files.MadeFile(sources=("a.conll",), make="sentences").write(tmp_path / "made" / "texts.txt")
+    assert (tmp_path / "made" / "texts.txt").read_text() == "A dog\nAvon\n"

@@ -1,4 +1,4 @@
-"""The benchmark of explanations runs at toy size; its curves and attention are what their definitions say."""
+"""The benchmark of explanations runs at toy size; its curves are what their definition says."""
 
 from itertools import pairwise
 
@@ -6,44 +6,34 @@ import numpy as np
 import pytest
 import torch
 
+import unmask
 from unmask.families.bert import BertSettings
-from unmask.inference.backend import TorchBackend
-from unmask.inference.explanation import Explainer
 from unmask.model.model import Model, save_model
 from unmask.tasks.classification import Classification
-from unmask.training.machine import choose_machine
+from unmask.tasks.explained import Contribution
 
 TEXTS = ["the dog sees the cat near the sea", "a garden and a letter under the tree", "the cat sees a poem"]
 
 
 @pytest.fixture
-def classifier(tokenizer):
+def classifier(tokenizer, tmp_path):
     """A random classifier of texts that depends on its input."""
     torch.manual_seed(0)
-    task, settings = (
-        Classification(length=32),
-        BertSettings(layers=2, width=16, heads=2, feed_forward=32, positions=32, init_std=0.5),
-    )
+    task = Classification(length=32)
+    settings = BertSettings(layers=2, width=16, heads=2, feed_forward=32, positions=32, init_std=0.5)
     head = task.build(settings.head, ("bad", "good")).published()
-    return Model(settings.build(tokenizer.size), tokenizer, {task.part: head}, ("bad", "good"), task)
+    model = Model(settings.build(tokenizer.size), tokenizer, {task.part: head}, ("bad", "good"), task)
+    save_model(tmp_path / "model", model, "")
+    return unmask.load(tmp_path / "model", device="cpu")
 
 
-@pytest.fixture
-def explainer(classifier):
-    backend = TorchBackend(classifier, choose_machine("cpu", "float32"))
-    return Explainer(classifier, classifier.task, backend)
-
-
-def test_methods_are_compared_with_random_orders(benchmark_module, classifier, records, tmp_path, monkeypatch):
-    save_model(tmp_path / "model", classifier, "")
+def test_methods_are_compared_with_random_orders(benchmark_module, classifier, records):
     module = benchmark_module("explanations")
-    monkeypatch.setattr(module, "DRAWS", 2)
     for _ in range(2):  # the second run replaces the records of the first
-        module.measure("toy", "dev", tmp_path / "model", classifier.task.from_texts(TEXTS))
+        module.measure("toy", "dev", classifier, [(text,) for text in TEXTS])
     found = {record["method"]: record for record in records("explanations")}
-    assert len(records("explanations")) == len(found) == 5
+    assert len(records("explanations")) == len(found) == 3
     random = found["random order"]
-    assert random["area"] == pytest.approx(np.mean(random["by_draw"])) and len(random["by_draw"]) == 2
     for record in found.values():
         low, high = record["intervals"]["area"]
         assert 0 <= low <= record["area"] <= high <= 1
@@ -53,35 +43,16 @@ def test_methods_are_compared_with_random_orders(benchmark_module, classifier, r
     assert found["integrated gradients"]["minus_occlusion"] == pytest.approx(apart)
 
 
-def test_a_curve_is_the_area_under_the_probabilities_of_masked_texts(benchmark_module, explainer):
-    module, tokenizer = benchmark_module("explanations"), explainer.model.tokenizer
-    framed = explainer.task.frame(tokenizer, explainer.task.from_texts(TEXTS), explainer.model.labels, gold=False)
-    for number, sample in enumerate(framed.samples):
-        words = explainer.words(framed, number)
-        order = np.random.default_rng(number).permutation(len(words.words))
-        probabilities = []
-        for level in range(11):
-            ids = sample.ids.copy()
-            for word in order[: round(len(order) * level / 10)]:
-                ids[words.index == word] = tokenizer.mask
-            (logits,) = explainer.backend.logits("classification", [sample.changed(ids=ids)])
-            probabilities.append(torch.from_numpy(logits[0]).softmax(0)[1].item())
-        expected = sum((first + second) / 20 for first, second in pairwise(probabilities))
-        assert module.curve(explainer, sample, words, order, 1) == pytest.approx(expected, abs=1e-5)
-
-
-def test_attention_is_summed_over_the_tokens_of_a_word(benchmark_module, explainer):
-    module = benchmark_module("explanations")
-    framed = explainer.task.frame(
-        explainer.model.tokenizer, explainer.task.from_texts(TEXTS), explainer.model.labels, gold=False
-    )
-    sample, words = framed.samples[0], explainer.words(framed, 0)
-    weights = np.random.default_rng(0).dirichlet(np.ones(5), (3, 2, 5))  # (layers, heads, tokens, tokens)
-    assert module.last_layer(weights) == pytest.approx(weights[2, :, 0].mean(0))
-    product = np.eye(5)
-    for layer in range(3):
-        product = (0.5 * weights[layer].mean(0) + 0.5 * np.eye(5)) @ product
-    assert module.rollout(weights) == pytest.approx(product[0])
-    assert module.rollout(weights).sum() == pytest.approx(1)
-    importance = module.from_attention(explainer, module.last_layer)(sample, words)
-    assert importance.shape == (len(words.words),) and 0 < importance.sum() < 1
+def test_a_curve_is_the_area_under_the_probabilities_of_masked_texts(benchmark_module, classifier):
+    module, words = benchmark_module("explanations"), TEXTS[0].split()
+    starts = np.cumsum([0, *(len(word) + 1 for word in words)])
+    order = np.random.default_rng(0).permutation(len(words))
+    named = [Contribution(int(starts[at]), int(starts[at]) + len(words[at]), 0.0) for at in order]
+    probabilities = []
+    for level in range(11):
+        gone = set(order[: round(len(order) * level / 10)])
+        text = " ".join("[MASK]" if at in gone else word for at, word in enumerate(words))
+        probabilities.append(classifier.predict([text])[0].scores["good"])
+    expected = sum((first + second) / 20 for first, second in pairwise(probabilities))
+    assert module.curve(classifier, (TEXTS[0],), named, "good") == pytest.approx(expected, abs=1e-5)
+    assert module.masked(("a dog", "a cat"), [Contribution(2, 5, 0.0, text=1)]) == ("a dog", "a [MASK]")

@@ -26,9 +26,10 @@ def test_both_engines_learn_from_the_same_pairs(
     with lzma.open(folder / "train_sample.json.xz", "wt") as file:
         json.dump({"data": [{"paragraphs": paragraphs}]}, file)
     monkeypatch.setattr("common.SHARED", tmp_path / "shared")
-    monkeypatch.setattr(speed, "apart", lambda function, *arguments: function(*arguments))
+    monkeypatch.setattr("common.apart", lambda function, *arguments: function(*arguments))
+    monkeypatch.setattr(speed, "minilm", lambda: str(tmp_path / "m"))
     sizes = ("--sizes", 4, 8, "--steps", 3, 2, "--mini", 4, "--rounds", 1, "--threads", 1)
-    run_main(speed, *engines, *map(str, ("--model", tmp_path / "m", *sizes)))
+    run_main(speed, *engines, *map(str, sizes))
     runs = records("pair_speed")
     assert [(run["engine"], run["size"], run["steps"]) for run in runs] == [
         (engine, size, steps) for size, steps in ((4, 3), (8, 2)) for engine in engines

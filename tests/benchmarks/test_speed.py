@@ -77,13 +77,17 @@ def test_where_the_time_of_fine_tuning_goes(benchmark_module, work, records, run
     assert set(work.micro_batches) == {(16,)}
 
 
-@pytest.mark.shared
 def test_both_engines_learn_from_the_same_tokens(
-    benchmark_module, work, records, run_main, shared, tmp_path, monkeypatch
+    benchmark_module, work, records, run_main, corpus, tmp_path, monkeypatch
 ):
     module = benchmark_module("loss_parity")
-    monkeypatch.setattr(module, "SAVES", 2)  # each checkpoint of the Trainer is scored
-    run_main(module, "--toy", "--runs", str(tmp_path))
+    shape = {"layers": 2, "width": 32, "heads": 2, "feed_forward": 64}
+    small = {f"encoder.{name}": value for name, value in shape.items()} | {"budget.tokens": 30_000}
+    monkeypatch.setattr(module, "SETTINGS", module.SETTINGS | small)
+    monkeypatch.setattr(module, "PRECISION", "float32")
+    monkeypatch.setattr(module, "english_corpus", lambda folder, vocabulary: corpus)
+    monkeypatch.setattr(module.trainer, "CHECKPOINTS", 2)  # each is scored
+    run_main(module, "--runs", str(tmp_path))
     ours, theirs = records("loss_parity")
     assert (ours["engine"], theirs["engine"]) == ("unmask float32", "trainer float32")
     assert set(map(sum, work.micro_batches)) == {module.SEQUENCES}
@@ -115,11 +119,10 @@ def test_building_a_corpus_is_measured(benchmark_module, tokenizer_directory, sh
     monkeypatch.setattr(module, "SHARDS", 3)
     monkeypatch.setattr(module, "TIMES", 2)
     monkeypatch.setattr(module, "TURNS", 1)
-    monkeypatch.setattr(module, "apart", lambda function, *arguments: function(*arguments))
-    monkeypatch.setenv(module.UNSEGMENTED, "")
+    monkeypatch.setattr("common.apart", lambda function, *arguments: function(*arguments))
     found = [key | record for key, record in module.compare(tmp_path, 0.1, tokenizer_directory)]
     speeds = [one for one in found if one["measured"] == "speed"]
-    assert {(one["workers"], one["sentences"]) for one in speeds} == {(n, s) for n in (1, 2) for s in ("yes", "no")}
+    assert {one["workers"] for one in speeds} == {1, 2}
     assert all(one["megabytes_per_second"] == pytest.approx(0.1 / one["seconds"], rel=0.1) for one in speeds)
     small, large = (one for one in found if one["measured"] == "memory")
     assert large["building"]["tokens"] > 1.5 * small["building"]["tokens"] > 0
@@ -138,12 +141,3 @@ def test_the_cost_of_a_crawl_is_calculated_from_its_stages(benchmark_module, tok
     found = {(key["clean"], key["cores"]): record for key, record in module.costs(stages)}
     assert found["no", 16]["hours"] == pytest.approx(160 * (2 / 16 + 1))
     assert found["web", 1000]["hours"] == pytest.approx(160 * (3 / 1000 + 2))
-
-
-@pytest.mark.shared
-def test_sentence_segmenters_are_scored(benchmark_module, records, run_main, shared):
-    run_main(benchmark_module("sentences"), "--megabytes", "0.01")
-    found = {(one["library"].split()[0], one["language"]): one for one in records("sentences")}
-    assert found["sentencex", "english"]["f1"] > 0.9
-    assert found["sentencex", "chinese"]["f1"] > 0.9
-    assert all(one["megabytes_per_second"] > 0 for one in found.values())

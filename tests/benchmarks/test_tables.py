@@ -41,6 +41,10 @@ def test_a_page_gets_its_tables_with_command_and_machine(tables, tmp_path, monke
     assert tables.fill(filled, specs) == filled
     earlier = tables.fill(page, {"t": {**specs["t"], "earlier": ["python old.py"]}})
     assert "Measured by an earlier script, `python old.py` (P, 1 thread); `python x.py` makes this comp" in earlier
+    same = {"t": {**specs["t"], "earlier": ["python x.py"]}}
+    assert "From an earlier version of `python x.py` (P, 1 thread).\n" in tables.fill(page, same)
+    gone = {name: value for name, value in specs["t"].items() if name != "commands"} | {"earlier": ["python old.py"]}
+    assert "Measured by an earlier script, `python old.py` (P, 1 thread).\n" in tables.fill(page, {"t": gone})
     chosen = {"choose": {"by": [], "over": "rate", "value": "seed"}, "where": {"start": "one", "chosen": True}}
     assert tables.fill(page, {"t": {**specs["t"], **chosen}}) == filled, "what is chosen has its machine"
     with pytest.raises(SystemExit, match=r"table other is not in tables\.toml"):

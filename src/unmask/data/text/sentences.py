@@ -2,10 +2,10 @@
 
 Input: the text of a document, with paragraphs separated by blank lines. Output: its sentences.
 
-The rules are those of sentencex (Wikimedia). Of the four libraries compared in benchmarks/sentences.py it is the only
-one that is fast enough for a whole corpus and accurate in both English and Chinese. Its English rules also work for
-Chinese, so the language need not be detected. It does not know the marks of Khmer and Tibetan. Thai and Lao have none;
-there, clauses are divided by blanks, and a few of them are a sentence.
+The rules are those of sentencex (Wikimedia). Of the four libraries compared in docs/results.md it is the only one that
+is fast enough for a whole corpus and accurate in both English and Chinese. Its English rules also work for Chinese, so
+the language need not be detected. It does not know the marks of Khmer and Tibetan. Thai and Lao have none; there,
+clauses are divided by blanks, and a few of them are a sentence.
 """
 
 from __future__ import annotations
