@@ -1,4 +1,4 @@
-"""What benchmarks make of the shared data first: excerpts, splits, moved questions, rare labels."""
+"""What benchmarks make of the shared data first: excerpts, splits, moved questions, dialogues, rare labels."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import common
 import msgspec
+from dialogues import FORMS, held_out, write_made
 from labelled import SST2, Labelled, every_paragraph, parted, read_texts
 
 import unmask
@@ -39,7 +40,7 @@ class MadeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         make: "moved": a third of the questions are about passages without their answers; "texts", "sentences": the
             texts of examples, or the sentences of tagged files, one a line; "documentation": that of Python packages,
             without the paragraphs that "topics" holds out; "sst2": see `split_sst2`; "topics", "modules": see
-            labelled.py; "rare": see `with_rare`.
+            labelled.py; "rare": see `with_rare`; else a form of dialogues.py.
         label, each: the label that is made rare, and how many others there are for each example with it.
         held: whether it has what is held out of the data.
     """
@@ -72,6 +73,10 @@ class MadeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         elif self.make in ("topics", "modules"):
             rows = parted(self.make)[self.held]
             write_rows(path, random.Random(0).sample(rows, len(rows)))  # an excerpt has many labels
+        elif self.make in FORMS:
+            *others, last = files
+            rest, apart = held_out(read_squad([last]))
+            write_made(self.make, path, apart if self.held else [*read_squad(others), *rest])
         elif self.make == "rare":
             rows = read_texts(*self.sources) if self.sources else every_paragraph()
             write_rows(path, with_rare(rows, self.label, self.each, self.lines)[self.held])

@@ -79,7 +79,11 @@ def count_words(library: tokenizers.Tokenizer, texts: Iterable[str], *, progress
 
 
 def count_parts(
-    split: Callable[[list[str]], Mapping[str, int]], texts: Iterable[str], *, progress: bool, most: int = MOST_CHARACTERS
+    split: Callable[[list[str]], Mapping[str, int]],
+    texts: Iterable[str],
+    *,
+    progress: bool,
+    most: int = MOST_CHARACTERS,
 ) -> dict[str, int]:
     """Count the words of texts by a function that counts those of a list of texts; see `WordCounts` for `most`."""
     words, characters = WordCounts(most), 0

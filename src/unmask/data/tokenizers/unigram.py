@@ -154,9 +154,9 @@ UNIGRAM_SPECIAL_TOKENS = {
 """Names of the special tokens in ALBERT, in the order of their ids."""
 SPACE = "▁"
 """Represents the space before a word in pieces."""
-MOST_COUNTED = 1 << 20
-"""Maximum number of characters of the distinct words that are counted. The library's trainer takes about a minute of one
-core for so many, and as long for each further million; more change a vocabulary of 8,000 pieces little."""
+MOST_COUNTED = 1 << 22
+"""Maximum number of characters of the distinct words that are counted: the library's trainer takes about a minute of one
+core for each million."""
 LONGEST_PIECE = 16
 """Maximum length of a trained piece in characters, as in SentencePiece."""
 ROUNDS = 4
