@@ -245,6 +245,8 @@ def column_values(values: Any, name: str) -> list[Any]:
             break
     if isinstance(values, str | set | frozenset | Mapping) or not isinstance(values, Iterable):
         raise UserError(
-            f"a column is {type(values).__name__}, not a sequence", file=name, remedy="pass a list, in the order of rows"
+            f"a column is {type(values).__name__}, not a sequence",
+            file=name,
+            remedy="pass a list, in the order of rows",
         )
     return [value.tolist() if hasattr(value, "tolist") else value for value in values]
