@@ -149,7 +149,8 @@ class LabelCells:
         names = cell.split(SEPARATOR) if cell else []
         if cut := next((name for name in names if not _is_closed(name)), None) if len(names) > 1 else None:
             raise UserError(
-                f"the label '{cell[:80]}' has a '{SEPARATOR}' inside of brackets or quotation marks: '{cut.strip()[:40]}'",
+                f"the label '{cell[:80]}' has a '{SEPARATOR}' inside of brackets or quotation marks: "
+                f"'{cut.strip()[:40]}'",
                 file=self.file,
                 line=line,
                 remedy=f"for a name that contains '{SEPARATOR}', use lists in JSON Lines",

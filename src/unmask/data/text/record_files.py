@@ -312,7 +312,7 @@ def _naming(file: Path, pyarrow: ModuleType) -> Iterator[None]:
 
 
 def _usable(schema: Any, pyarrow: ModuleType) -> list[str]:
-    """Return the columns of texts, numbers, truth values, and lists of them, of structures of numbers, and those that `_becomes_text`."""
+    """Return the columns of texts, numbers, truth values, lists of them, structures of numbers, dates and times."""
     types = pyarrow.types
 
     def usable(kind: Any) -> bool:

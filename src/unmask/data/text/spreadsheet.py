@@ -36,7 +36,7 @@ _ERROR = "{urn:org:documentfoundation:names:experimental:calc:xmlns:calcext:1.0}
 _DURATION = re.compile(r"PT(\d+)H(\d+)M(\d+)(?:[.,](\d+))?S")
 _NO_TEXT = (f"{_OFFICE}annotation", f"{_TEXT}ruby-text", f"{_TEXT}note")
 _ESCAPED = re.compile("_x(00[01][0-9A-Fa-f]|005[Ff])_")
-"""How Excel writes control characters, such as carriage returns, and the sign by which it does (ECMA-376, 22.9.2.19)."""
+"""How Excel writes control characters, such as carriage returns, and its sign for that (ECMA-376, 22.9.2.19)."""
 Element = ElementTree.Element
 ERRORS = ("#DIV/0!", "#N/A", "#NAME?", "#NULL!", "#NUM!", "#REF!", "#VALUE!")
 """What is shown for a formula that fails."""
