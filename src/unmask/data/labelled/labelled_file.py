@@ -381,17 +381,20 @@ def _read_records(
     """Yield the rows of a source of records; count in `omitted` those that the format itself excludes."""
     name = display_name(source)
     headers: dict[str, str] = {}  # what our columns are named in the first record
+    names, selected = list[str](), SelectedColumns({})
     for number, record in read_records(source, kind):
-        selected = wanted.named(list(record), name, number)
-        names, values = list(record), list(record.values())
-        for column, index in selected.indices.items():
-            if (header := headers.setdefault(column, names[index])) != names[index]:
-                raise UserError(
-                    f"the {column} was read from '{header}' before, and would be read from '{names[index]}' here",
-                    file=name,
-                    line=number,
-                    remedy=f"complete or remove the record, or pass {argument('columns', {column: 'NAME'})}",
-                )
+        if names != [*record]:
+            names = [*record]
+            selected = wanted.named(names, name, number)
+            for column, index in selected.indices.items():
+                if (header := headers.setdefault(column, names[index])) != names[index]:
+                    raise UserError(
+                        f"the {column} was read from '{header}' before, and would be read from '{names[index]}' here",
+                        file=name,
+                        line=number,
+                        remedy=f"complete or remove the record, or pass {argument('columns', {column: 'NAME'})}",
+                    )
+        values = list(record.values())
         labels = row_labels.read(selected, values, number)
         texts = {
             column: Cell(column, names[index], values[index]).text(name, number).strip()
