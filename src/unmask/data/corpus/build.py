@@ -277,7 +277,8 @@ def check_sources(paths: Sequence[str | Path], options: TextOptions) -> None:
     """Check the files before they are read, which would otherwise fail after hours.
 
     Raises:
-        UserError: a file is missing, is a directory other than one of `datasets`, or is given twice; an option has no effect on any of the files.
+        UserError: a file is missing, is a directory other than one of `datasets`, or is given twice; an option has no
+            effect on any of the files.
     """
     seen: set[Path | str] = set()
     for path in paths:

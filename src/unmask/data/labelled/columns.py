@@ -222,8 +222,8 @@ class Wanted:
             others = [name for name in known[column] if name in names and name not in read]
             if others:
                 yield (
-                    f"the {column} is {' and '.join(map(repr, read))}; {argument('columns', {column: others[0]})} would "
-                    "read another column"
+                    f"the {column} is {' and '.join(map(repr, read))}; "
+                    f"{argument('columns', {column: others[0]})} would read another column"
                 )
 
     def _implied(self, names: Sequence[str], name: str, line: int) -> str:
