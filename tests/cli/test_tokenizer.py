@@ -65,6 +65,14 @@ def test_special_tokens_are_added_around(encode, tokenizer_directory):
     assert encode("--special", "") == ["[CLS] [SEP]"]
 
 
+def test_training_checks_its_files_as_corpora_do(tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("The dog sees the house.\n")
+    twice = [str(tmp_path / "a.txt")] * 2
+    for files, problem in ((twice, "a.txt: is given twice; give each file once"), ([str(tmp_path)], "is a directory")):
+        assert main(["tokenizer", "train", *files, "--out", str(tmp_path / "out"), "--vocab-size", "50"]) == 2
+        assert problem in capsys.readouterr().err
+
+
 def test_each_line_of_a_file_is_printed_as_a_line(encode, tmp_path, monkeypatch):
     content = ("The dog\r\n\n" + "near the sea\n" * 1500 + "a house").encode()
     (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbf" + content)

@@ -16,9 +16,10 @@ import numpy as np
 from unmask.data.batches.frame import Frame
 from unmask.data.cleaning.tally import read_tally
 from unmask.data.corpus import mix
+from unmask.data.corpus.build import check_sources
 from unmask.data.corpus.corpus import Corpus, open_corpus
 from unmask.data.corpus.manifest import CLEANING
-from unmask.data.text.documents import Skipped, TextOptions, read_documents, refuse_idle_options, refuse_none
+from unmask.data.text.documents import Skipped, TextOptions, read_documents, refuse_none
 from unmask.data.text.files import display_name, read_text_lines, with_encoding
 from unmask.data.tokenizers import extend, train
 from unmask.data.tokenizers.coverage import COVERAGE
@@ -264,7 +265,7 @@ def _documents(
 ) -> Iterator[tuple[Iterator[str], Path]]:
     """Yield the documents to learn from and a folder that becomes `out`; report what was skipped or looks damaged."""
     refuse_filled(out)
-    refuse_idle_options(files, options)
+    check_sources(files, options)
     skipped = Skipped()
     with new_directory(out) as aside:
         yield refuse_none(read_documents(files, options, skipped), skipped, files), aside

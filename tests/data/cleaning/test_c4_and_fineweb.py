@@ -41,10 +41,11 @@ def test_c4_drops_documents(verdict, text, reason):
 
 def test_c4_drops_documents_with_bad_words(verdict, prose, tmp_path):
     path = tmp_path / "words.txt"
-    path.write_text("Darn\nbad word\n")
+    path.write_text("Darn\nbad word\n", encoding="utf-8-sig")  # as editors on Windows write it
     rule = C4(bad_words=str(path))
     assert verdict(rule, prose(0))[0] == ""
     assert verdict(rule, f"{prose(0)}\n\nThat is a bad word, they said.")[0] == "bad word"
+    assert verdict(rule, f"{prose(0)}\n\nThe darn thing was mended.")[0] == "bad word"
     assert verdict(rule, f"{prose(0)}\n\nThe darned thing was mended.")[0] == ""
     for content, problem in (("", "has no words"), (None, "cannot be read")):
         path.unlink() if content is None else path.write_text(content)

@@ -73,6 +73,13 @@ def test_the_numbers_of_words_are_no_text(tmp_path, verdict):
     assert verdict(Overlap(files=(str(path),)), " ".join(map(str, range(1, 17))))[0] == ""
 
 
+def test_scores_before_texts_number_no_words(tmp_path, verdict):
+    text = "one two three four five six seven eight nine ten eleven twelve thirteen"
+    (tmp_path / "test.tsv").write_text(f"5.000\tA plane\n\n2.500\tA man\n\n0.000\t{text}\n")
+    rule = Overlap(files=(str(tmp_path / "test.tsv"),))
+    assert verdict(rule, f"Zero, {text}.")[0] == f"overlap with {tmp_path / 'test.tsv'}"
+
+
 def test_short_passages_count_as_a_whole(tmp_path, verdict):
     path = tmp_path / "a.txt"
     path.write_text("one two three four five six seven eight nine\nten eleven twelve\n")

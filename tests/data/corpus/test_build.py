@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import msgspec
 import numpy as np
+import pyarrow
 import pytest
 
 from unmask.data.corpus import build
@@ -122,6 +123,22 @@ def test_held_out_documents_that_are_trained_on_are_counted(source, tmp_path, to
     assert sum("too low" in line for line in lines) == 1
 
 
+def test_directories_of_datasets_are_read(tmp_path, tokenizer, make_documents, texts_of):
+    texts = make_documents(10)
+    folder = tmp_path / "saved"
+    folder.mkdir()
+    table = pyarrow.table({"text": texts})
+    with pyarrow.OSFile(str(folder / "data.arrow"), "wb") as sink, pyarrow.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data.arrow"}]}))
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    saved, lines = (
+        write_corpus([path], tokenizer, tmp_path / f"corpus-{path.name}") for path in (folder, tmp_path / "a.jsonl")
+    )
+    assert texts_of(saved.train, tokenizer) == texts_of(lines.train, tokenizer)
+    assert saved.manifest.train.tokens == lines.manifest.train.tokens
+
+
 def test_sentences_without_tokens_are_dropped(tmp_path, tokenizer):
     path = tmp_path / "a.txt"
     path.write_text("The cat.\n\n\u200b\u200b\n\nThe dog.\n\n\ufffd\n", encoding="utf-8")
@@ -147,7 +164,7 @@ def test_D9_empty_corpus_is_an_error(source, tmp_path, tokenizer):
     for content, message in (
         ("", "no text to train on; check the files and documents"),
         ("{\n", rf"1 document was skipped, the first at {empty}:1: broken JSON"),
-        ("[]\n[]\n", rf"2 documents were skipped, the first at {empty}:1: not a JSON object$"),
+        ("3\n4\n", rf"2 documents were skipped, the first at {empty}:1: not a JSON object$"),
         (
             '{"title": "a", "body": "b"}\n',
             rf"1 document was skipped, the first at {empty}:1: no field 'text'; pass "

@@ -39,6 +39,16 @@ def test_swag(tmp_path):
     assert found.gold is None
 
 
+def test_rows_of_swag_with_another_number_of_cells_are_refused(tmp_path):
+    path = swag(tmp_path / "train.csv", SWAG, SWAG)
+    header, first, second = path.read_text().splitlines()
+    path.write_text("\n".join([header, first, second.replace("reads.", "reads, 2, 3")]))  # the last cell is a number
+    with pytest.raises(UserError, match=r"train\.csv:3: 14 columns where there should be 12"):
+        read_choices([path])
+    path.write_text(";".join(header.split(",")) + "\n" + first.replace('"flies, far."', "flies").replace(",", ";"))
+    assert read_choices([path])[0].choices[1] == "flies"
+
+
 def test_race(tmp_path):
     (tmp_path / "high").mkdir()
     (tmp_path / "1.txt").write_text(json.dumps(RACE))

@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+from unmask.data.labelled.labelled_file import read_rows
 from unmask.support.errors import UserError
+from unmask.support.messages import argument
 from unmask.tasks.classification import Classification
 from unmask.tasks.regression import Regression
 
@@ -312,3 +314,26 @@ def test_a_note_names_the_column_of_the_label_if_others_are_called_so(tmp_path, 
         assert len(notes) == number
         assert all("the label is 'score'; " in note for note in notes)
     assert "label" not in Regression().read([tmp_path / name], columns={}, gold=False)[0].values
+
+
+@pytest.mark.parametrize(
+    ("header", "columns", "read", "other"),
+    [
+        ("content\ttext\tlabel", {}, "'text'", "content"),
+        ("text\tquery\tdocument\tlabel", {}, "'query' and 'document'", "text"),
+        ("review\tquestion1\tquestion2\tlabel", {}, "'question1' and 'question2'", "review"),
+        ("text\tquestion\tlabel", {}, "", ""),
+        ("question\tsentence\tlabel", {}, "", ""),
+        ("content\ttext\tlabel", {"text": "text"}, "", ""),
+    ],
+)
+def test_a_note_names_the_columns_of_texts_if_others_are_called_so(tmp_path, header, columns, read, other):
+    names = header.split("\t")
+    (tmp_path / "a.tsv").write_text(f"{header}\n" + "\t".join("abcd"[: len(names)]))
+    (tmp_path / "a.jsonl").write_text(json.dumps(dict(zip(names, "abcd", strict=False))))
+    for path in (tmp_path / "a.tsv", tmp_path / "a.jsonl"):
+        for gold in (True, False):
+            notes = []
+            read_rows([path], columns=columns, gold=gold, notes=notes)
+            expected = f"the text is {read}; {argument('columns', {'text': other})} would read another column"
+            assert notes == ([f"{path}: {expected}"] if read else [])

@@ -45,6 +45,14 @@ def test_names_with_separators_are_read_from_lists():
         ("a|b", r"contains '\|', which may separate labels"),
         ("a,,b", "one of the labels is empty; remove it"),
         ("a,b,a", "a label occurs twice in a, b, a"),
+        (
+            "salt (sea, rock), oil",
+            r"'salt \(sea, rock\), oil' has a ',' inside of brackets or quotation marks: 'salt \(sea'",
+        ),
+        ('"salt, oil", joy', "'\"salt'; for a name that contains ',', use lists in JSON Lines"),
+        ("array(['joy', 'fear'], dtype=object)", "inside of brackets"),
+        ("{('a', 'b'), 'c'}", "inside of brackets"),
+        ("{['a', 'b'], 'c'}", "inside of brackets"),
     ],
 )
 def test_ambiguous_cells_are_refused(cell, message):
@@ -74,6 +82,17 @@ LISTS = st.lists(st.text("abc é'\"\\", min_size=1).map(str.strip).filter(bool),
 @given(LISTS, st.sampled_from([repr, json.dumps, lambda names: json.dumps(names, ensure_ascii=False)]))
 def test_lists_in_cells_are_what_python_and_json_read(names, write):
     assert LabelCells("x.csv").split(f" {write(names)}", 2) == tuple(names)
+
+
+@given(LISTS, st.booleans())
+def test_tuples_and_sets_in_cells_are_what_python_reads(names, is_set):
+    cell = repr(set(names) if is_set else tuple(names))
+    assert LabelCells("x.csv").split(cell, 2) == tuple(sorted(names) if is_set else names)
+
+
+@pytest.mark.parametrize("cell", ["(none)", "{x}", "settled", "(a), (b)", ":)", "('a')"])
+def test_names_may_have_brackets(cell):
+    assert LabelCells("x.csv").split(cell, 2) == tuple(name.strip() for name in cell.split(","))
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,25 @@ def test_a_note_tells_of_plain_text_that_looks_like_columns(tmp_path):
         texts = read_texts(write(tmp_path / "a.txt", content), columns={}, notes=notes)
         assert texts == [line for line in content.split("\n") if line]
         assert any("1 tab and was read as one text" in note for note in notes) == noted
+    for content, noted in (('{"text": "a"}\n{"text": "b"}\n', True), ('{"text": "a"}\nb\n', False)):
+        notes = []
+        read_texts(write(tmp_path / "a.txt", content), columns={}, notes=notes)
+        assert any("is an object of JSON and was read as one text" in note for note in notes) == noted
+
+
+def test_what_annotators_of_prodigy_rejected_is_no_example(tmp_path):
+    """Its records have the label that was asked about, whatever the answer."""
+    answers = ("accept", "reject", "ignore", "accept", "reject")
+    records = [{"text": f"{n}", "label": "x", "_task_hash": n, "answer": answer} for n, answer in enumerate(answers)]
+    path, notes = write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, records))), []
+    assert [row.values["text"] for row in read_rows([path], columns={}, notes=notes)] == ["0", "3"]
+    assert [note.partition("specifies: ")[2] for note in notes] == [
+        "2 texts whose answer is 'reject'",
+        "1 texts whose answer is 'ignore'",
+    ]
+    assert len(read_rows([path], columns={}, gold=False)) == 5
+    others = [{name: value for name, value in record.items() if name != "_task_hash"} for record in records]
+    assert len(read_rows([write(tmp_path / "b.jsonl", "\n".join(map(json.dumps, others)))], columns={})) == 5
 
 
 def test_D17_csv_follows_rfc_4180(tmp_path):

@@ -119,6 +119,19 @@ def test_exported_relations_are_read_again(name, tmp_path):
         assert found(sentence) == expected(text, spans, relations)
 
 
+@pytest.mark.parametrize("ids", [(None, None), ("r0", None), (["r0"], {"r1": 1})])
+def test_relations_of_regions_without_an_id_are_counted(tmp_path, ids):
+    task = label_studio("Anna of Rom", [(0, 4, "X"), (5, 7, "Y")])
+    results = task["annotations"][0]["result"]
+    del results[1]["id"]
+    results.append({"type": "relation", "from_id": ids[0], "to_id": ids[1], "labels": ["in"]})
+    (tmp_path / "a.json").write_text(json.dumps([task]))
+    notes = []
+    (sentence,) = read_annotations([tmp_path / "a.json"], columns={}, notes=notes, relations=True)
+    assert sentence.relations == ()
+    assert notes[-1].endswith("omitted: 1 relations of spans that are omitted, or not in the file")
+
+
 def test_what_cannot_be_expressed_is_counted_or_refused(tmp_path):
     spans = [(0, 4, "X"), (5, 7, "Y"), (5, 7, "Z")]
     relations = [(0, 1, "in"), (0, 1, "of"), (0, 1, "in"), (1, 1, "in"), (0, 2, "in")]
@@ -145,6 +158,8 @@ def test_what_cannot_be_expressed_is_counted_or_refused(tmp_path):
         ({"head": 0, "tail": -1, "label": "in"}, "is not one of two spans of the text"),
         ({"head": 0, "tail": True, "label": "in"}, "is not one of two spans of the text"),
         ({"from_id": 0, "to_id": 1, "label": "in"}, "is not one of two spans of the text"),
+        ({"from_id": [0], "to_id": {"a": 1}, "label": "in"}, "is not one of two spans of the text"),
+        ({"head_span": {"start": [0]}, "child_span": {}, "label": "in"}, "is not one of two spans of the text"),
         ({"head": 0, "label": "in"}, "is not one of two spans of the text"),
         ({"head": 0, "tail": 1}, "the label of a relation is None, not a name"),
         ({"head": 0, "tail": 1, "label": ["a", "b"]}, r"a relation has several labels \(a, b\)"),

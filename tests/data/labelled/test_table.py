@@ -1,5 +1,9 @@
 """Examples in memory: each kind of object yields the same records; what is no source is refused."""
 
+import json
+
+import msgspec
+import numpy
 import pandas
 import polars
 import pyarrow
@@ -105,12 +109,38 @@ def test_a_text_may_have_several_labels():
         ((["a"], "b"), "a sequence of list is not"),
         ((["a", "b"], ["x"]), "different numbers of rows: text has 2, label has 1"),
         ({"text": "abc"}, "a column is str, not a sequence"),
+        ({"text": {"a", "b"}, "label": ["x", "y"]}, "a column is set, not a sequence; pass a list, in the order"),
+        ({"text": {0: "a"}, "label": {0: "x"}}, "a column is dict, not a sequence"),
         ({"train": DataSet({}, {}), "test": DataSet({}, {})}, "several splits; pass one of train, test"),
     ],
 )
 def test_what_is_no_source_is_refused(data, message):
     with pytest.raises(UserError, match=message):
         as_sources(data)
+
+
+def test_other_columns_are_values_that_files_have():
+    """Predictions are written beside them; what JSON has not is written as pandas writes it."""
+    columns = {
+        "time": pandas.to_datetime(["2020-01-02 03:04:05", None]),
+        "length": pandas.to_timedelta(["1h", "2h"]),
+        "month": pandas.period_range("2020-01", periods=2, freq="M"),
+        "number": pandas.array([1, None], "Int64"),
+        "mixed": [pandas.NA, numpy.int64(3)],
+        "list": [numpy.array(["a", "b"]), ["c"]],
+    }
+    frame = pandas.DataFrame({"text": ["a", "b"], **columns})
+    for source in (frame, frame.to_dict("records")):
+        first, second = (row.source for row in read_rows(as_sources(source), columns={}, gold=False))
+        assert json.loads(msgspec.json.encode([first, second])) == [first, second]
+        assert [*first.values()] == ["a", "2020-01-02T03:04:05", "0 days 01:00:00", "2020-01", 1, None, ["a", "b"]]
+        assert [*second.values()] == ["b", None, "0 days 02:00:00", "2020-02", None, 3, ["c"]]
+
+
+@pytest.mark.parametrize("value", ["a\ud83d", ["b", "\ude00"]])
+def test_lone_surrogates_are_named(value):
+    with pytest.raises(UserError, match=r"<dict>:2: 'text': character \d is a lone surrogate"):
+        list(as_table({"text": ["\U0001f600", value]}).records())
 
 
 def test_paths_stay_paths_and_tables_are_recognized(tmp_path):

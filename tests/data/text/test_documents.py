@@ -1,6 +1,7 @@
 """Tests of splitting files into documents: the modes of the command line, and broken documents, which are skipped."""
 
 import gzip
+import io
 import json
 import lzma
 import subprocess
@@ -47,6 +48,37 @@ def test_modes(text, mode, expected):
     found, skipped = read(text, documents=mode)
     assert found == expected
     assert skipped.count == 0
+
+
+RECORDS = [{"text": "one"}, {"text": "two"}]
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_json_arrays_are_refused(tmp_path, indent):
+    """Of one with a record on each line, the last record alone would be a line of JSON Lines."""
+    path = tmp_path / "a.json"
+    separators = (",\n", ": ") if indent is None else None
+    path.write_text(json.dumps(RECORDS, indent=indent, separators=separators))
+    with pytest.raises(UserError, match=rf"^{path}:1: is a JSON array, not an object on each line; write it as JSON"):
+        read(path)
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.text.gz", "-"])
+def test_json_lines_are_not_read_as_text(tmp_path, monkeypatch, name):
+    lines = "\ufeff" + "".join(f"{json.dumps(record)}\n" for record in RECORDS)
+    path = name if name == "-" else tmp_path / name
+    if name == "-":
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines.encode())))
+    else:
+        path.write_bytes(gzip.compress(lines.encode()) if name.endswith(".gz") else lines.encode())
+    with pytest.raises(UserError, match=r":1: its lines are JSON objects, all of which would be read as text; save it"):
+        read(path)
+
+
+@pytest.mark.parametrize("text", ['{"a": 1} is JSON.', "{x}", '["a"]', "{}", "{", '{"n": 1}'])
+def test_other_text_with_brackets_is_text(tmp_path, text):
+    (tmp_path / "a.txt").write_text(text)
+    assert read(tmp_path / "a.txt")[0] == [text]
 
 
 def test_auto_makes_each_of_several_text_files_a_document(text, tmp_path):

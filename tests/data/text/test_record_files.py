@@ -1,12 +1,17 @@
 """Parquet, Arrow and directories of datasets: rows, names of classes, limits, damage."""
 
+import datetime
+import decimal
 import json
+import random
 import sys
+import zoneinfo
 
 import pyarrow
 import pyarrow.parquet
 import pytest
 
+from unmask.data.labelled.labelled_file import read_rows
 from unmask.data.text import files, record_files
 from unmask.data.text.record_files import class_names, has_reader, name_classes, read_arrow
 from unmask.support.errors import UserError
@@ -51,6 +56,31 @@ def test_each_format_yields_the_same_rows_with_names_of_classes(tmp_path, name):
     path = write(tmp_path / name, table())
     assert has_reader(path)
     assert list(read_arrow(path)) == EXPECTED
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_dates_times_and_decimal_numbers_are_text(tmp_path, suffix):
+    """As Python writes them; times with a zone are those in UTC."""
+    rng = random.Random(0)
+    zone = zoneinfo.ZoneInfo("Europe/Berlin")
+    days = [datetime.date.fromordinal(rng.randrange(1, 3_000_000)) for _ in range(50)] + [None]
+    seconds = [rng.choice([0, 1, 10**6, 123_456]) * rng.randrange(80_000) % (86_400 * 10**6) for _ in range(50)]
+    clock = [(datetime.datetime.min + datetime.timedelta(microseconds=value)).time() for value in seconds] + [None]
+    moments = [datetime.datetime.combine(*pair) if pair[0] else None for pair in zip(days, clock, strict=True)]
+    prices = [decimal.Decimal(value).scaleb(-2) for value in seconds] + [None]
+    rows = {"day": days, "clock": clock, "moment": moments, "price": prices, "text": ["a"] * 51}
+    columns = {name: pyarrow.array(values) for name, values in rows.items()}
+    columns["zoned"] = pyarrow.array(moments, pyarrow.timestamp("us", "UTC")).cast(pyarrow.timestamp("us", zone.key))
+    read = [record for _, record in read_arrow(write(tmp_path / f"a.{suffix}", pyarrow.table(columns)))]
+    assert read[-1] == dict.fromkeys(columns) | {"text": "a"}
+    for number, record in enumerate(read[:-1]):
+        assert datetime.date.fromisoformat(record["day"]) == days[number]
+        assert datetime.time.fromisoformat(record["clock"]) == clock[number]
+        assert datetime.datetime.fromisoformat(record["moment"]) == moments[number]
+        assert datetime.datetime.fromisoformat(record["zoned"]) == moments[number].replace(tzinfo=datetime.UTC)
+        assert decimal.Decimal(record["price"]) == prices[number]
+        assert not record["moment"].endswith(".000000")
+    assert read_rows([tmp_path / f"a.{suffix}"], columns={}, gold=False)[0].source == read[0]
 
 
 def test_categories_and_long_strings_are_texts(tmp_path):

@@ -45,6 +45,18 @@ def test_rows_are_those_that_pandas_reads(tmp_path):
         assert [line for line, _ in read_file(path)] == list(range(2, len(rows) + 2))
 
 
+def test_escaped_control_characters_are_read(tmp_path):
+    """XlsxWriter and Excel write a carriage return as _x000D_, and such a text itself as _x005F_x000D_."""
+    texts = {
+        "one_x000D_\ntwo": "one\r\ntwo",
+        "a_x0007__x001f_b": "a\a\x1fb",
+        "_x005F_x000D_": "_x000D_",
+        "_x00e9_": "_x00e9_",
+    }
+    path = write(tmp_path / "a.xlsx", {"one": [["text_x0009_"], *([text] for text in texts)]})
+    assert [record for _, record in read_file(path)] == [{"text": text} for text in texts.values()]
+
+
 def test_labels_are_as_excel_shows_them(tmp_path):
     rows = [["text", "label"], ["a", 1.0], [None, None], ["b", "01"], ["c", 2.5], ["d", datetime.date(2024, 2, 3)]]
     path = write(tmp_path / "a.xlsx", {"one": rows})

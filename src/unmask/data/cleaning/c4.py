@@ -9,9 +9,9 @@ them. Terminal punctuation of other scripts counts, too.
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from unmask.data.cleaning.rule import Document, Judge, RuleSettings, Verdict
+from unmask.data.text.files import read_text_lines
 from unmask.data.text.sentences import cut_sentences
 from unmask.support.errors import UserError
 
@@ -94,12 +94,7 @@ def _has_sentences(lines: list[str], least: int) -> bool:
 
 
 def _read_words(path: str) -> re.Pattern[str]:
-    try:
-        words = [line.strip().lower() for line in Path(path).read_text(encoding="utf8").splitlines()]
-    except (OSError, UnicodeError) as error:
-        raise UserError(
-            f"cannot be read ({error})", file=path, remedy="give a file with a word on each line"
-        ) from error
+    words = [line.strip().lower() for _, line in read_text_lines(path)]
     listed = "|".join(re.escape(word) for word in words if word)
     if not listed:
         raise UserError("has no words", file=path)

@@ -178,8 +178,7 @@ def _forms(sentence: Iterable[str]) -> Iterator[str]:
     last = 0
     for line in sentence:
         first, _, end = line.split()[0].partition("-")
-        number = float(first)
-        if number > last and number.is_integer():
+        if first.isdecimal() and int(first) > last:  # no empty node, such as 5.1
             yield line.split()[1]
             last = int(end or first)
 

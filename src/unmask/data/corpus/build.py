@@ -29,6 +29,7 @@ from unmask.data.text.documents import (
     resolve_documents,
 )
 from unmask.data.text.files import as_paths, display_name
+from unmask.data.text.record_files import is_dataset
 from unmask.data.text.text_copy import TextCopy
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.support.choices import refuse_url
@@ -273,10 +274,11 @@ def _divide(
 
 
 def check_sources(paths: Sequence[str | Path], options: TextOptions) -> None:
-    """Check the files before the build starts, as it would otherwise fail after hours.
+    """Check the files before they are read, which would otherwise fail after hours.
 
     Raises:
-        UserError: a file is missing, is a directory, or is given twice; an option has no effect on any of the files.
+        UserError: a file is missing, is a directory other than one of `datasets`, or is given twice; an option has no
+            effect on any of the files.
     """
     seen: set[Path | str] = set()
     for path in paths:
@@ -289,7 +291,7 @@ def check_sources(paths: Sequence[str | Path], options: TextOptions) -> None:
             look_up(path)
         elif str(path) != "-" and not Path(path).exists():  # not `place`, which for a pipe is no path
             raise UserError("does not exist", file=path)
-        elif Path(path).is_dir():
+        elif Path(path).is_dir() and not is_dataset(Path(path)):
             raise UserError("is a directory", file=path, remedy=f"give its files, as in {path}/*.txt")
     refuse_idle_options(paths, options)
 

@@ -9,17 +9,15 @@ SWAG's choices continue a second sentence: the first one is the passage. RACE's 
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from unmask.data.labelled.json_file import Place, claim, decode_object, suffix_of
+from unmask.data.labelled.records import read_table
 from unmask.data.labelled.table import Source, refuse_tables
-from unmask.data.text.files import MAX_JSON, decode_text, display_name, files_of, open_bytes
+from unmask.data.text.files import display_name, files_of
 from unmask.support.errors import UserError
 
 ENDINGS = ("ending0", "ending1", "ending2", "ending3")
@@ -76,14 +74,8 @@ def read_choices(paths: Sequence[Source], *, gold: bool = True) -> list[Choices]
 
 def _read_swag(path: str | Path, gold: bool) -> Iterator[tuple[Choices, Place]]:
     top = Place(display_name(path), form="SWAG")
-    with open_bytes(path) as stream:
-        raw = stream.read(MAX_JSON + 1)
-    if len(raw) > MAX_JSON:
-        top.refuse(f"more than {MAX_JSON:,} bytes", "split it into several files")
-    text = decode_text(raw, top.file).removeprefix("\ufeff")
-    for number, row in enumerate(csv.DictReader(io.StringIO(text)), start=1):
+    for number, (_, record) in enumerate(read_table(path, "csv"), start=1):
         place = top.inner(f"row {number}")
-        record: dict[str, Any] = {name: value for name, value in row.items() if value is not None}
         first, begun = place.text(record, "sent1"), place.text(record, "sent2")
         choices = tuple(place.text(record, name) for name in ENDINGS)
         name = str(record.get("video-id", "")) + " " + str(record.get("fold-ind", number))

@@ -11,7 +11,7 @@ are read without `columns` only if every row has the shape of such a format; all
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
@@ -127,7 +127,7 @@ class SelectedColumns:
         probabilities: likewise those of columns of probabilities.
         votes: likewise those of columns of votes, by their annotators.
         negatives: indices of the columns of negatives.
-        remark: which other columns the label might be in; "": none.
+        remarks: which other columns the label and the text might be in.
     """
 
     indices: Mapping[str, int]
@@ -137,7 +137,7 @@ class SelectedColumns:
     probabilities: Mapping[str, int] = field(default_factory=dict)
     votes: Mapping[str, int] = field(default_factory=dict)
     negatives: tuple[int, ...] = ()
-    remark: str = ""
+    remarks: tuple[str, ...] = ()
 
     @property
     def last(self) -> int:
@@ -208,8 +208,23 @@ class Wanted:
             damaged,
             **self._by_kind(indicators, name, line),
             negatives=negatives.find_negatives(names, hard, name, line) if self.fields.negatives else (),
-            remark=_describe_label(names, wanted["label"]) if "label" in indices else "",
+            remarks=tuple(self._choices(names, indices)),
         )
+
+    def _choices(self, names: Sequence[str], indices: Mapping[str, int]) -> Iterator[str]:
+        """Yield a line about each of label and text, if other columns have names of it, too."""
+        pairs = (first for first, second in PAIRS if first in names and second in names)
+        known = {"label": self.fields.labels, "text": (*TEXTS, *pairs)}
+        for column in known:
+            if column in self.columns or column not in indices:
+                continue
+            read = [names[index] for ours, index in indices.items() if ours.startswith(column)]
+            others = [name for name in known[column] if name in names and name not in read]
+            if others:
+                yield (
+                    f"the {column} is {' and '.join(map(repr, read))}; "
+                    f"{argument('columns', {column: others[0]})} would read another column"
+                )
 
     def _implied(self, names: Sequence[str], name: str, line: int) -> str:
         """Return the pattern of the columns of probabilities or votes, if there are such columns; otherwise "".
@@ -320,12 +335,3 @@ class Wanted:
         if fields.labels and not (fields.optional and set(fields.labels).isdisjoint(names)):
             chosen.setdefault("label", fields.labels)
         return chosen
-
-
-def _describe_label(names: Sequence[str], candidates: Sequence[str]) -> str:
-    """Return a line about the column of the label, if others have names of labels, too; "" otherwise."""
-    present = [candidate for candidate in candidates if candidate in names]
-    if len(present) == 1:
-        return ""
-    first, *others = present
-    return f"the label is '{first}'; {argument('columns', {'label': others[0]})} would read another column"

@@ -31,6 +31,7 @@ INDICATORS = {"0": False, "1": True, "0.0": False, "1.0": True, "False": False, 
 """What columns of zeros and ones contain, as text; data frames write the others."""
 MISSING = frozenset({"nan", "<na>", "nat"})
 """What data frames write for a missing value, in lower case."""
+BRACKETS = ("()", "[]", "{}")
 QUOTES = "\"'`´‘’‚‛“”„‟«»‹›「」『』"
 TRUTH = {"true": "1", "false": "0"}
 """As pandas and spreadsheets write numbers and truth values into one column."""
@@ -56,12 +57,12 @@ def parse_list(cell: str) -> list[Any] | None:
     return list(values) if isinstance(values, list | tuple) else None
 
 
-def parse_collection(cell: str) -> list[Any] | tuple[Any, ...] | dict[Any, Any] | None:
-    """Return the list, tuple or object that JSON or Python wrote into a cell; None if it is none."""
+def parse_collection(cell: str) -> list[Any] | tuple[Any, ...] | set[Any] | dict[Any, Any] | None:
+    """Return the list, tuple, set or object that JSON or Python wrote into a cell; None if it is none."""
     for parse in (json.loads, ast.literal_eval):
-        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+        with suppress(ValueError, SyntaxError, RecursionError, MemoryError, TypeError):  # TypeError: of sets of lists
             value = parse(cell)
-            if isinstance(value, list | tuple | dict):
+            if isinstance(value, list | tuple | set | dict):
                 return value
     return None
 
@@ -126,12 +127,18 @@ class LabelCells:
         """Return the labels in a cell; an empty cell has none.
 
         Raises:
-            UserError: a name is empty or occurs twice, the cell contains another separator, or a list that is neither
-                Python's nor JSON's.
+            UserError: a name is empty or occurs twice, the cell contains another separator, or one inside of brackets
+                or quotation marks, or a list that is neither Python's nor JSON's.
         """
         cell = cell.strip()
         if cell.startswith("["):
             return self.of_value(self._list(cell, line), line)
+        if cell.startswith(("(", "{", "set(")) and len(cell) <= LONGEST_LIST:
+            values = parse_collection(cell)
+            if isinstance(values, tuple):
+                return self.of_value(values, line)
+            if isinstance(values, set) and all(isinstance(name, str | int) for name in values):
+                return self._checked(sorted(map(str, values)), line)
         if other := next((separator for separator in OTHERS if separator in cell), None):
             raise UserError(
                 f"the label '{cell[:80]}' contains '{other}', which may separate labels",
@@ -139,7 +146,16 @@ class LabelCells:
                 line=line,
                 remedy=f"separate labels by '{SEPARATOR}'; for a name that contains '{other}', use lists in JSON Lines",
             )
-        return self._checked(cell.split(SEPARATOR) if cell else [], line)
+        names = cell.split(SEPARATOR) if cell else []
+        if cut := next((name for name in names if not _is_closed(name)), None) if len(names) > 1 else None:
+            raise UserError(
+                f"the label '{cell[:80]}' has a '{SEPARATOR}' inside of brackets or quotation marks: "
+                f"'{cut.strip()[:40]}'",
+                file=self.file,
+                line=line,
+                remedy=f"for a name that contains '{SEPARATOR}', use lists in JSON Lines",
+            )
+        return self._checked(names, line)
 
     def of_value(self, value: Any, line: int) -> tuple[str, ...]:
         """Return the labels in the value of a record: a list of names or whole numbers, maybe empty, or one name.
@@ -235,6 +251,11 @@ class LabelCells:
                 f"a label occurs twice in {', '.join(labels)[:200]}", file=self.file, line=line, remedy="remove one"
             )
         return labels
+
+
+def _is_closed(text: str) -> bool:
+    """Return whether a text has as many opening as closing brackets, and no quotation mark alone."""
+    return not text.count('"') % 2 and all(text.count(pair[0]) == text.count(pair[1]) for pair in BRACKETS)
 
 
 def fold_label(label: str) -> str:

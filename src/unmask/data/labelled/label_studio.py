@@ -145,7 +145,7 @@ def _spans(results: Sequence[Mapping[str, Any]], columns: Mapping[str, str], rea
                 check_offset(end, "end", reading.name, line),
                 check_label(value[kind], reading.name, line),
                 value["text"] if isinstance(value.get("text"), str) else None,
-                id=result.get("id"),
+                id=None if result.get("id") is None else str(result["id"]),
             )
         )
     return spans

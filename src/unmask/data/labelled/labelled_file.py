@@ -36,6 +36,8 @@ TEXTS = ("text", "text_b")
 """Our names of the columns of texts."""
 NAMES = (*TEXTS, COLUMN, "label")
 """Our names of all columns."""
+PRODIGY = "_task_hash"
+"""A key of all records of Prodigy, whose `answer` says whether the label is that of the text."""
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):  # nothing in it refers back to it
@@ -236,11 +238,13 @@ def iterate_texts(path: str | Path, *, columns: Mapping[str, str], notes: list[s
             f"{argument('columns')} has no effect on a text file: each line is a text", file=display_name(path)
         )
     texts = empty = 0
+    records = 0  # lines of JSON
     tabs = set[int]()  # how many the lines have
     for _, line in read_text_lines(path):
         if text := line.strip():
             texts += 1
             tabs.add(line.count("\t"))
+            records += text.startswith('{"') and text.endswith("}")
             yield text
         else:
             empty += 1
@@ -248,6 +252,11 @@ def iterate_texts(path: str | Path, *, columns: Mapping[str, str], notes: list[s
         raise UserError("there are no texts in the file", file=display_name(path))
     if empty:
         notes.append(f"{display_name(path)}: omitted: {empty:,} empty lines")
+    if records == texts:
+        notes.append(
+            f"{display_name(path)}: each of the {texts:,} lines is an object of JSON and was read as one text; "
+            f"to read its fields, pass {argument('format', 'jsonl')}"
+        )
     if texts > 1 and len(tabs) == 1 and (number := tabs.pop()):
         notes.append(
             f"{display_name(path)}: each of the {texts:,} lines has {counted(number, 'tab')} and was read as one text; "
@@ -381,17 +390,23 @@ def _read_records(
     """Yield the rows of a source of records; count in `omitted` those that the format itself excludes."""
     name = display_name(source)
     headers: dict[str, str] = {}  # what our columns are named in the first record
+    names, selected = list[str](), SelectedColumns({})
     for number, record in read_records(source, kind):
-        selected = wanted.named(list(record), name, number)
-        names, values = list(record), list(record.values())
-        for column, index in selected.indices.items():
-            if (header := headers.setdefault(column, names[index])) != names[index]:
-                raise UserError(
-                    f"the {column} was read from '{header}' before, and would be read from '{names[index]}' here",
-                    file=name,
-                    line=number,
-                    remedy=f"complete or remove the record, or pass {argument('columns', {column: 'NAME'})}",
-                )
+        if wanted.gold and PRODIGY in record and (answer := record.get("answer")) in ("reject", "ignore"):
+            omitted[f"texts whose answer is '{answer}'"] += 1
+            continue
+        if names != [*record]:
+            names = [*record]
+            selected = wanted.named(names, name, number)
+            for column, index in selected.indices.items():
+                if (header := headers.setdefault(column, names[index])) != names[index]:
+                    raise UserError(
+                        f"the {column} was read from '{header}' before, and would be read from '{names[index]}' here",
+                        file=name,
+                        line=number,
+                        remedy=f"complete or remove the record, or pass {argument('columns', {column: 'NAME'})}",
+                    )
+        values = list(record.values())
         labels = row_labels.read(selected, values, number)
         texts = {
             column: Cell(column, names[index], values[index]).text(name, number).strip()

@@ -91,11 +91,19 @@ def _read_file(path: str | Path, form: str) -> Iterator[tuple[int, Record]]:
     elif form in JSON:
         yield from read_json(path)
     else:
-        yield from _read_table(path, form)
+        yield from read_table(path, form)
 
 
-def _read_table(path: str | Path, form: str) -> Iterator[tuple[int, Record]]:
-    """Yield the rows of a file of cells with a header as records of text."""
+def read_table(path: str | Path, form: str) -> Iterator[tuple[int, Record]]:
+    """Yield the rows of a file of cells with a header as records of text, with the number of the line of each.
+
+    Args:
+        path: the file.
+        form: "csv" or "tsv".
+
+    Raises:
+        UserError: the file cannot be read, or a row has not as many cells as the header; names the line.
+    """
     table = DelimitedFile(path, form, bool, header=True)
     rows = ((line, cells) for line, cells in table.rows() if cells not in ([], [""]))
     _, header = next(rows, (0, []))

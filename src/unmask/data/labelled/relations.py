@@ -51,18 +51,19 @@ def read_links(
     relations = record.get("relations") or []
     if not isinstance(relations, list | tuple):
         raise UserError("'relations' is not a list", file=reading.name, line=line, remedy=FORMS)
-    ids = {value.get("id"): index for index, value in enumerate(values) if isinstance(value, dict)}
-    places: dict[Any, int] = {(span.start, span.end): index for index, span in enumerate(spans)}
+    named = ((value.get("id"), index) for index, value in enumerate(values) if isinstance(value, dict))
+    ids = {str(name): index for name, index in named if name is not None}
+    places = {str((span.start, span.end)): index for index, span in enumerate(spans)}
     links = []
     for relation in relations:
         if not isinstance(relation, dict):
             raise UserError(f"{relation!r:.60} is not a relation", file=reading.name, line=line, remedy=FORMS)
         ends: list[int | None]
         if "from_id" in relation:
-            ends = [ids.get(relation[key]) for key in ("from_id", "to_id") if relation.get(key) is not None]
+            ends = [ids.get(str(relation[key])) for key in ("from_id", "to_id") if relation.get(key) is not None]
         elif "head_span" in relation:
             parts = [relation.get(key) for key in ("head_span", "child_span")]
-            ends = [places.get((part.get("start"), part.get("end"))) for part in parts if isinstance(part, dict)]
+            ends = [places.get(str((part.get("start"), part.get("end")))) for part in parts if isinstance(part, dict)]
         else:
             indices = [relation.get(key) for key in ("head", "tail")]
             ends = [index for index in indices if type(index) is int and 0 <= index < len(spans)]
@@ -87,7 +88,7 @@ def read_results(results: Sequence[Mapping[str, Any]], reading: Reading, line: i
     for result in results:
         if result.get("type") != "relation":
             continue
-        ends, direction = (result.get("from_id"), result.get("to_id")), result.get("direction") or "right"
+        ends, direction = (str(result.get("from_id")), str(result.get("to_id"))), result.get("direction") or "right"
         if direction not in ("right", "left", "bi"):
             raise UserError(f"unknown direction '{direction}' of a relation", file=reading.name, line=line)
         labels = result.get("labels") or []

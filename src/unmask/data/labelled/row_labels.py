@@ -321,7 +321,7 @@ class RowLabels:
         self._several, self._is_soft, self._in_cells = wanted.fields.several, wanted.fields.soft, cells
         self._cells = LabelCells(file)
         self._soft: SoftLabels | SoftLabelSets = SoftLabelSets(self._cells) if self._several else SoftLabels(file)
-        self._remark = ""
+        self._remarks: tuple[str, ...] = ()
 
     def read(self, selected: SelectedColumns, values: Sequence[Any], line: int) -> Labels | None:
         """Return the labels of a row; None: it has none, or its label is the value of a column as it is.
@@ -329,7 +329,7 @@ class RowLabels:
         Raises:
             UserError: the value is not a label, or may be read in two ways.
         """
-        self._remark = selected.remark
+        self._remarks = selected.remarks
         if selected.probabilities:
             return self._soft.of_probabilities({name: values[i] for name, i in selected.probabilities.items()}, line)
         if selected.votes:
@@ -361,4 +361,4 @@ class RowLabels:
             UserError: the file as a whole may be read in two ways.
         """
         self._soft.check()
-        return [*([f"{self._soft.file}: {self._remark}"] if self._remark else []), *self._soft.notes()]
+        return [*(f"{self._soft.file}: {remark}" for remark in self._remarks), *self._soft.notes()]

@@ -9,12 +9,16 @@ these packages is imported.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date, time
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from unmask.data.labelled.label_cells import is_missing
 from unmask.data.text.files import split_part, with_encoding
 from unmask.data.text.record_files import Record, class_names, name_classes
 from unmask.support.choices import refuse_text
@@ -27,6 +31,9 @@ KINDS = (
     "paths, a data frame, a data set, {'text': […], 'label': […]}, a list of such records, or a tuple (texts, labels) "
     "or (texts, second texts, labels)"
 )
+_KEPT = (int, float, str, bytes, Decimal, Sequence, Mapping, set, frozenset)
+"""Types of values that are read or refused as they are."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -56,13 +63,15 @@ class ExampleTable:
         return len(next(iter(self.columns.values()), ()))
 
     def records(self) -> Iterator[tuple[int, Record]]:
-        """Yield the number of each row, from 1, and its values by column.
+        """Yield the number of each row, from 1, and its values by column, as files have them.
 
         Raises:
-            UserError: the number of a class has no name.
+            UserError: the number of a class has no name, or a text has a lone surrogate.
         """
         for number, values in enumerate(zip(*self.columns.values(), strict=True), 1):
-            record = dict(zip(self.columns, values, strict=True))
+            record = dict(zip(self.columns, map(_plain, values), strict=True))
+            for column, value in record.items():
+                _check_characters(column, value, self.name, number)
             yield number, name_classes(record, self.classes, self.name, number) if self.classes else record
 
 
@@ -182,6 +191,33 @@ def _has(data: object, attribute: str) -> bool:
     return not isinstance(data, type) and not isinstance(data, str | Path) and hasattr(data, attribute)
 
 
+def _plain(value: Any) -> Any:
+    """Return a value as files have it: times, and what JSON has not, such as pandas.Period, as text; None for NA."""
+    if hasattr(value, "tolist"):  # of numpy
+        return value.tolist()
+    if value is None or isinstance(value, _KEPT):
+        return value
+    if is_missing(value):
+        return None
+    return value.isoformat() if isinstance(value, date | time) else str(value)
+
+
+def _check_characters(column: str, value: Any, name: str, line: int) -> None:
+    """Check that texts, also those in lists, can be encoded; files have no others, but JSON and Python do.
+
+    Raises:
+        UserError: one has half of a character beyond U+FFFF.
+    """
+    for text in value if isinstance(value, list | tuple) else (value,):
+        if isinstance(text, str) and not text.isascii() and (half := _SURROGATE.search(text)):
+            raise UserError(
+                f"'{column}': character {half.start() + 1} is a lone surrogate, half of a character",
+                file=name,
+                line=line,
+                remedy="cut texts between characters, or replace it by U+FFFD",
+            )
+
+
 def _check_different(columns: Iterable[Any], name: str) -> None:
     """Check that columns have different names.
 
@@ -207,6 +243,10 @@ def column_values(values: Any, name: str) -> list[Any]:
         if hasattr(values, method):
             values = getattr(values, method)()
             break
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        raise UserError(f"a column is {type(values).__name__}, not a sequence", file=name)
+    if isinstance(values, str | set | frozenset | Mapping) or not isinstance(values, Iterable):
+        raise UserError(
+            f"a column is {type(values).__name__}, not a sequence",
+            file=name,
+            remedy="pass a list, in the order of rows",
+        )
     return [value.tolist() if hasattr(value, "tolist") else value for value in values]

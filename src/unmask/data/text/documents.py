@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -222,7 +222,7 @@ def read_sources(
             continue
         is_json = _form(path) == "records"
         parse: Callable[[Iterator[Line]], tuple[int, SourceText]] = _json_parser(options.field) if is_json else _join
-        for group in _groups(read_lines(path), "line" if is_json else mode):
+        for group in _groups(_first_checked(path, is_json=is_json), "line" if is_json else mode):
             try:
                 number, (text, url) = parse(group)
             except _Fault as fault:
@@ -324,6 +324,36 @@ def _form(path: str | Path) -> str:
 def is_json_lines(path: str | Path) -> bool:
     """Return whether a file is JSON Lines, by its suffix."""
     return _form(path) == "records" and not has_reader(path)
+
+
+def _first_checked(path: str | Path, *, is_json: bool) -> Iterator[Line]:
+    """Return the lines of a file, of which the first one shows whether the others are what they are read as.
+
+    Raises:
+        UserError: they are parts of a JSON array, or objects of JSON Lines that would be read as text.
+    """
+    lines = read_lines(path)
+    head = list(islice(lines, 1))
+    start = b"".join(line or b"" for number, line in head if number == 1).lstrip()  # a section may begin later
+    problem = remedy = ""
+    if is_json and start.startswith(b"["):
+        problem = "is a JSON array, not an object on each line"
+        remedy = "write it as JSON Lines, for example by jq -c '.[]'"
+    elif not is_json and _is_record(start):
+        problem = "its lines are JSON objects, all of which would be read as text"
+        remedy = "save it as a file that ends in .jsonl, of which the field of the text is read"
+    if problem:
+        raise UserError(problem, file=display_name(path), line=1, remedy=remedy)
+    return chain(head, lines)
+
+
+def _is_record(line: bytes) -> bool:
+    """Return whether a line is a JSON object with a text in it."""
+    try:
+        record = msgspec.json.decode(line) if line.startswith(b"{") else None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return isinstance(record, dict) and any(isinstance(value, str) for value in record.values())
 
 
 def _groups(lines: Iterator[Line], mode: str) -> Iterator[Iterator[Line]]:

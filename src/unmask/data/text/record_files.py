@@ -5,7 +5,8 @@ Parquet and Arrow, SQLite (sqlite_file.py), spreadsheets (spreadsheet.py), and t
 `read_arrow` reads Parquet and Arrow files, and directories that `datasets` writes (`save_to_disk`), row by row.
 
 Input: a `.parquet`, `.arrow` or `.feather` file, or a directory with `state.json`. Output: numbered records of the
-columns of texts, numbers, truth values, lists of them, and structures of numbers; other columns (images) are not read.
+columns of texts, numbers, truth values, lists of them, and structures of numbers; dates, times and decimal numbers are
+read as text; other columns (images) are not read.
 Numbers of classes are replaced by their names, if the schema has those of `datasets` (`ClassLabel`, also in lists).
 
 Needs pyarrow (the extra `arrow`). The limits of `files.py` apply: `MAX_DOCUMENT` to each text, and `MAX_RATIO` both to
@@ -262,7 +263,29 @@ def _batches(
         for batch in batches:
             usable = batch.select(columns)
             usable.validate(full=True)
+            for index, field in enumerate(usable.schema):
+                if _becomes_text(field.type):
+                    usable = usable.set_column(index, field.name, _as_text(usable.column(index)))
             yield usable, names
+
+
+def _becomes_text(kind: Any) -> bool:
+    """Return whether values of a type are read as text: dates, times and decimal numbers."""
+    from pyarrow import types
+
+    return any(check(kind) for check in (types.is_decimal, types.is_date, types.is_time, types.is_timestamp))
+
+
+def _as_text(column: Any) -> Any:
+    """Return the values of such a column as text, times with a zone in UTC."""
+    from pyarrow import compute, string, timestamp, types
+
+    kind = column.type
+    if types.is_decimal(kind):
+        return compute.cast(column, string())
+    zone = "Z" if types.is_timestamp(kind) and kind.tz else ""
+    text = compute.cast(compute.cast(column, timestamp(kind.unit)) if zone else column, string())
+    return compute.binary_join_element_wise(compute.replace_substring_regex(text, r"\.0+$", ""), zone, "")
 
 
 def _joined(batches: Iterator[Any], pyarrow: ModuleType) -> Iterator[Any]:
@@ -289,7 +312,7 @@ def _naming(file: Path, pyarrow: ModuleType) -> Iterator[None]:
 
 
 def _usable(schema: Any, pyarrow: ModuleType) -> list[str]:
-    """Return the columns of texts, numbers, truth values, and lists of them, and of structures of numbers."""
+    """Return the columns of texts, numbers, truth values, lists of them, structures of numbers, dates and times."""
     types = pyarrow.types
 
     def usable(kind: Any) -> bool:
@@ -305,7 +328,7 @@ def _usable(schema: Any, pyarrow: ModuleType) -> list[str]:
             )
         )
 
-    return [field.name for field in schema if usable(field.type)]
+    return [field.name for field in schema if usable(field.type) or _becomes_text(field.type)]
 
 
 Reader = Callable[[str | Path], Iterator[tuple[int, Record]]]

@@ -35,6 +35,8 @@ _OFFICE, _TABLE, _TEXT = f"{_OASIS}office:1.0}}", f"{_OASIS}table:1.0}}", f"{_OA
 _ERROR = "{urn:org:documentfoundation:names:experimental:calc:xmlns:calcext:1.0}value-type"
 _DURATION = re.compile(r"PT(\d+)H(\d+)M(\d+)(?:[.,](\d+))?S")
 _NO_TEXT = (f"{_OFFICE}annotation", f"{_TEXT}ruby-text", f"{_TEXT}note")
+_ESCAPED = re.compile("_x(00[01][0-9A-Fa-f]|005[Ff])_")
+"""How Excel writes control characters, such as carriage returns, and its sign for that (ECMA-376, 22.9.2.19)."""
 Element = ElementTree.Element
 ERRORS = ("#DIV/0!", "#N/A", "#NAME?", "#NULL!", "#NUM!", "#REF!", "#VALUE!")
 """What is shown for a formula that fails."""
@@ -176,6 +178,8 @@ def _xlsx_value(cell: Any, source: Any, path: str, number: int) -> Any:
         )
     if isinstance(cell, str) and cell in ERRORS and source != cell:
         raise UserError(f"the formula {str(source)[:40]} fails: {cell}", file=path, line=number, remedy="fix it")
+    if isinstance(cell, str):
+        return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), cell)
     if isinstance(cell, date | datetime | time):
         return cell.isoformat()
     return str(cell) if isinstance(cell, timedelta) else cell

@@ -155,8 +155,8 @@ UNIGRAM_SPECIAL_TOKENS = {
 SPACE = "▁"
 """Represents the space before a word in pieces."""
 MOST_COUNTED = 1 << 22
-"""Maximum number of characters of the distinct words that are counted: the library's trainer takes about a minute of one
-core for each million."""
+"""Maximum number of characters of the distinct words that are counted: the library's trainer takes about a minute of
+one core for each million."""
 LONGEST_PIECE = 16
 """Maximum length of a trained piece in characters, as in SentencePiece."""
 ROUNDS = 4
