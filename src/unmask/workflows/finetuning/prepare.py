@@ -25,15 +25,15 @@ from unmask.objectives.teacher import Teacher
 from unmask.recipes.recipe import FinetuningRecipe, recipe_table
 from unmask.support.errors import UserError
 from unmask.support.messages import argument, setting
-from unmask.support.settings import convert, put
-from unmask.tasks import TASKS
+from unmask.support.settings import Overrides, convert, put
+from unmask.tasks import TASKS, AnyTask
 from unmask.tasks.holding_out import DEV_SHARE, ENOUGH
 from unmask.tasks.task import Framed, Task
 from unmask.training.machine import Machine
 from unmask.training.runs.display import Display
 from unmask.workflows.finetuning.checks import check_difference, check_downstream, check_effects
 from unmask.workflows.finetuning.examples import Examples, describe_absent, drawn, frame_examples, read_examples
-from unmask.workflows.finetuning.job import FewLabels, FinetuningJob, InitialModel, defaults, few_labels
+from unmask.workflows.finetuning.job import FewLabels, FinetuningJob, InitialModel, defaults, few_labels, task_defaults
 
 
 @dataclass(frozen=True)
@@ -111,14 +111,14 @@ def prepare(job: FinetuningJob, machine: Machine, display: Display, *, choosing:
     """
     table = _table(job)
     base = load_initial(job.start, table | dict(job.settings))
-    unsettled = TASKS[job.task]()
-    read = read_examples(unsettled, job.files, base, hold_out=not job.all_examples)
+    asked = asked_task(job.task, base, table.get("task", {}), job.settings, _source(job))
+    read = read_examples(asked, job.files, base, hold_out=not job.all_examples)
     chosen = drawn(read.train, job.examples, table | dict(job.settings))
-    absent = describe_absent(unsettled, read.train, chosen) if job.examples else []
+    absent = describe_absent(asked, read.train, chosen) if job.examples else []
     for note in (*read.notes, *absent):
         display.say(note)
     read = replace(read, train=chosen)
-    data = read.inner(unsettled) if choosing else read
+    data = read.inner(asked) if choosing else read
     few = few_labels(job, data.train, len(data.labels), tokens=base.tokens, marked=base.marks_pairs)
     recipe = _resolve(job, table, base, data, few)
     ready = assemble(base, recipe, data, f"{job.start.model}", machine, folds=_by_folds(recipe, data.train))
@@ -276,6 +276,11 @@ def finished_model(base: Model, learner: Learner, labels: Sequence[str], task: T
     )
 
 
+def _source(job: FinetuningJob) -> str:
+    """Return where the settings of a job are from, in errors."""
+    return str(job.recipe or argument("settings"))
+
+
 def _table(job: FinetuningJob) -> dict[str, Any]:
     """Return the recipe that a job names, as a table; empty if it names none.
 
@@ -292,6 +297,28 @@ def _table(job: FinetuningJob) -> dict[str, Any]:
     if "distillation" in table:
         raise UserError("this recipe is one of a distillation", file=name, remedy="use unmask distill")
     return table
+
+
+class _OneTask(msgspec.Struct, frozen=True):
+    task: AnyTask
+
+
+def asked_task(kind: str, base: Model, table: Mapping[str, Any], settings: Overrides, source: str) -> AnyTask:
+    """Return a task with the settings that were asked for, by which its examples are read, and not yet settled by them.
+
+    Args:
+        kind: the task.
+        base: the model to fine-tune.
+        table: [task] of a recipe; may be empty.
+        settings: settings of the run, among them those of the task.
+        source: where they are from, in errors.
+
+    Raises:
+        UserError: a setting is not valid.
+    """
+    rule = {"task": {**task_defaults(kind, base.encoder.settings), **inherited(kind, base), **table}}
+    own = {key: value for key, value in settings.items() if key.split(".")[0] == "task"}
+    return convert(put(rule, own, _OneTask), _OneTask, source).task
 
 
 def inherited(kind: str, base: Model) -> dict[str, Any]:
@@ -320,9 +347,7 @@ def _resolve(
         contrasted=TASKS[job.task]().contrasts(data.train),
     )
     rule["task"] = {**rule["task"], **inherited(job.task, base), **table.get("task", {})}
-    recipe = convert(
-        put(rule, job.settings, FinetuningRecipe), FinetuningRecipe, str(job.recipe or argument("settings"))
-    )
+    recipe = convert(put(rule, job.settings, FinetuningRecipe), FinetuningRecipe, _source(job))
     if recipe.task.length > base.encoder.longest:
         raise UserError(f"length {recipe.task.length} exceeds the {base.encoder.longest} positions of the model")
     check_effects(recipe, base.encoder)
