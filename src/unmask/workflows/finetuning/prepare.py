@@ -236,7 +236,7 @@ def build_learner(
             check_difference(base, recipe.task)
     small = None if chosen is None else Downstream(chosen, base.encoder)
     body = base.encoder if small is None else small
-    adopted = recipe.task.adopts
+    adopted = recipe.task.head.adopts
     if adopted and adopted not in base.heads:
         raise UserError(
             f"{recipe.task.part.replace('_', ' ')} needs the {adopted} head of the model, which it has not",
@@ -245,7 +245,7 @@ def build_learner(
     head = recipe.task.build_on(body, labels)
     is_alike = tuple(base.labels) == tuple(labels) and base.downstream == chosen
     own = adopted or recipe.task.part
-    source = next((name for name in (own, *recipe.task.continues) if name in base.heads), own)
+    source = next((name for name in (own, *recipe.task.head.continues) if name in base.heads), own)
     is_taken = (adopted or is_alike) and not base.take(source, head)
     reused = bool(is_taken and is_alike)
     if reused and small is not None:
@@ -259,8 +259,8 @@ def build_learner(
 
 def finished_model(base: Model, learner: Learner, labels: Sequence[str], task: Task) -> Model:
     """Return the model of a trained learner: the encoder, the downstream model, if any, and the head."""
-    heads, small = {task.adopts or task.part: learner.parts[task.part].published()}, learner.encoder.chosen
-    if task.adopts:
+    heads, small = {task.head.adopts or task.part: learner.parts[task.part].published()}, learner.encoder.chosen
+    if task.head.adopts:
         heads[task.part] = {}
     if small is not None:
         heads["downstream"] = learner.encoder.own_state()
@@ -272,7 +272,7 @@ def finished_model(base: Model, learner: Learner, labels: Sequence[str], task: T
         task,
         downstream=small,
         tokens=base.tokens,
-        pooling=task.vectors,
+        pooling=task.vectors.pooling,
     )
 
 
@@ -324,10 +324,10 @@ def asked_task(kind: str, base: Model, table: Mapping[str, Any], settings: Overr
 def inherited(kind: str, base: Model) -> dict[str, Any]:
     """Return the settings of a task that are by default those of the model: of its own task, and of its vectors."""
     own: dict[str, Any] = {}
-    if TASKS[kind]().vectors is not None and base.pooling is not None and base.pooling.length is not None:
+    if TASKS[kind]().vectors.pooling is not None and base.pooling is not None and base.pooling.length is not None:
         own["length"] = min(base.pooling.length, base.encoder.longest)
     if isinstance(base.task, TASKS[kind]):
-        own |= {name: msgspec.to_builtins(getattr(base.task, name)) for name in base.task.inherits}
+        own |= {name: msgspec.to_builtins(getattr(base.task, name)) for name in base.task.training.inherited}
     return own
 
 
