@@ -158,13 +158,14 @@ def _without_replaced(table: dict[str, Any], key: str, value: Any, types: Sequen
     return {name: inner for name, inner in table.items() if name in (_fields(new[0]) if retained is None else retained)}
 
 
-def convert(table: dict[str, Any], kind: type[_Settings], source: str) -> _Settings:
+def convert(table: dict[str, Any], kind: type[_Settings], source: str, whole: Any = None) -> _Settings:
     """Convert a table into typed settings; false unsets an optional key, and a whole number may be text.
 
     Args:
         table: the table, as parsed from TOML.
         kind: type of the settings.
         source: name of the table in errors.
+        whole: type of the settings of which these are a part, whose keys are suggested, too; None: they are all.
 
     Raises:
         UserError: a key is unknown (the most similar known one is suggested), or a value is invalid.
@@ -172,7 +173,7 @@ def convert(table: dict[str, Any], kind: type[_Settings], source: str) -> _Setti
     try:
         return msgspec.convert(_as_meant(table, [kind]), kind)
     except msgspec.ValidationError as error:
-        raise _user_error(str(error), table, kind, source) from error
+        raise _user_error(str(error), table, whole or kind, source) from error
 
 
 def write(settings: msgspec.Struct) -> str:

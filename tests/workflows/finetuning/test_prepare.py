@@ -120,6 +120,7 @@ def test_settings_override_the_rule_and_the_task_is_resolved(job):
             "objective.masked_lm needs masked tokens, which neither this model nor labeled ex",
         ),
         ("dropout=1.5", "dropout must be a number < 1"),
+        ("task.learning_rate=1", r"at `task`; did you mean 'optimizer\.learning_rate'"),
     ],
 )
 def test_settings_that_the_model_does_not_support_are_refused(job, tmp_path, setting, message):

@@ -111,7 +111,7 @@ def prepare(job: FinetuningJob, machine: Machine, display: Display, *, choosing:
     """
     table = _table(job)
     base = load_initial(job.start, table | dict(job.settings))
-    asked = asked_task(job.task, base, table.get("task", {}), job.settings, _source(job))
+    asked = asked_task(job.task, base, table.get("task", {}), job.settings, _source(job), FinetuningRecipe)
     read = read_examples(asked, job.files, base, hold_out=not job.all_examples)
     chosen = drawn(read.train, job.examples, table | dict(job.settings))
     absent = describe_absent(asked, read.train, chosen) if job.examples else []
@@ -303,7 +303,9 @@ class _OneTask(msgspec.Struct, frozen=True):
     task: AnyTask
 
 
-def asked_task(kind: str, base: Model, table: Mapping[str, Any], settings: Overrides, source: str) -> AnyTask:
+def asked_task(
+    kind: str, base: Model, table: Mapping[str, Any], settings: Overrides, source: str, whole: Any = None
+) -> AnyTask:
     """Return a task with the settings that were asked for, by which its examples are read, and not yet settled by them.
 
     Args:
@@ -312,13 +314,14 @@ def asked_task(kind: str, base: Model, table: Mapping[str, Any], settings: Overr
         table: [task] of a recipe; may be empty.
         settings: settings of the run, among them those of the task.
         source: where they are from, in errors.
+        whole: type of all settings of the run; see `convert`.
 
     Raises:
         UserError: a setting is not valid.
     """
     rule = {"task": {**task_defaults(kind, base.encoder.settings), **inherited(kind, base), **table}}
     own = {key: value for key, value in settings.items() if key.split(".")[0] == "task"}
-    return convert(put(rule, own, _OneTask), _OneTask, source).task
+    return convert(put(rule, own, _OneTask), _OneTask, source, whole).task
 
 
 def inherited(kind: str, base: Model) -> dict[str, Any]:
