@@ -39,7 +39,7 @@ def models(tmp_path, recipe, tokenizer):
         "late": {"late_interaction": TASKS["late"].build(encoder.head, ()).published()},
     }
     built = {kind: Model(encoder, tokenizer, heads[kind], (), task) for kind, task in TASKS.items()}
-    built["embedding"] = replace(built["embedding"], pooling=TASKS["embedding"].vectors)
+    built["embedding"] = replace(built["embedding"], pooling=TASKS["embedding"].vectors.pooling)
     for kind, model in built.items():
         save_model(tmp_path / kind, model, "")
     with torch.no_grad():

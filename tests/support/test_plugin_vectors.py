@@ -15,7 +15,7 @@ import torch
 from unmask.data.labelled.columns import Fields
 from unmask.tasks.rows import RowTask, frame_rows
 from unmask.tasks.sparse import EMBED_SPARSE, SparseVector
-from unmask.tasks.task import Framed, Reason
+from unmask.tasks.task import Framed, HeadOrigin, Reason, Vectors
 from unmask.tasks.text_pairs import PairHead, PairTask
 from unmask.tasks.token_vectors import VECTORS
 
@@ -27,14 +27,14 @@ class PlainTokens(PairTask, frozen=True, kw_only=True, tag="plain-tokens"):
     scale: float = 1.0
 
     part, metric, title = "plain_tokens", "reciprocal_rank", "Vectors of tokens as they are"
-    fields, weightless = Fields((), negatives=True), True
+    fields, head = Fields((), negatives=True), HeadOrigin(weightless=True)
     route = Reason("its vectors are served by /embed_all", "ask for these")
     refusals = {"export": Reason("vectors of tokens are not exported", "use the model itself")}
     width = 32
 
     @property
-    def token_vectors(self):
-        return self
+    def vectors(self):
+        return Vectors(tokens=self)
 
     @classmethod
     def read_files(cls, files, task):
@@ -86,7 +86,11 @@ class Counts(PairTask, frozen=True, kw_only=True, tag="counts"):
     length: int = 20
 
     part, metric, title = "counts", "reciprocal_rank", "Numbers of tokens"
-    weightless, sparse, route = True, True, EMBED_SPARSE
+    head, route = HeadOrigin(weightless=True), EMBED_SPARSE
+
+    @property
+    def vectors(self):
+        return Vectors(sparse=True)
 
     def label_names(self, examples):
         return ()

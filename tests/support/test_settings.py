@@ -46,6 +46,18 @@ def test_the_error_for_an_unknown_key_suggests_a_similar_one(setting, message):
     assert str(error.value).startswith("recipe bert-tiny: ")
 
 
+@pytest.mark.parametrize("label", ["1", "-7", "0", "3rd", "no"])
+def test_labels_that_are_numbers_need_no_quotes(label):
+    """A positive label 1 was refused: it must be text."""
+    table = {"task": {"kind": "classification"}, "batch": {"sequences": 4}, "budget": {"epochs": 1.0}}
+    table |= {"optimizer": {"kind": "adamw"}, "schedule": {"kind": "linear", "warmup": 0.1}}
+    for settings in (parse_overrides([f"task.positive={label}"]), parse_overrides([f'task.positive="{label}"'])):
+        recipe = convert(put(table, settings, FinetuningRecipe), FinetuningRecipe, "test")
+        assert recipe.task.positive == label
+    with pytest.raises(UserError, match=r"task\.positive must be text, not true"):
+        convert(put(table, {"task.positive": True}, FinetuningRecipe), FinetuningRecipe, "test")
+
+
 def test_false_unsets_optional_keys():
     changed = ["encoder.head_dropout=0.3", "objective.sentence_order.weight=1", "budget.steps=7"]
     unset = ["encoder.head_dropout=false", "objective.sentence_order=false", "budget.tokens=false"]

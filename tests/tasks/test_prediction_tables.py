@@ -103,6 +103,15 @@ def test_json_lines_hide_no_column_of_the_input(tmp_path):
     )
 
 
+def test_a_column_of_the_input_has_one_name_in_all_json_lines(tmp_path):
+    """A column `cut` was `input_cut` where the text was truncated, and elsewhere seemed to say that it was."""
+    (tmp_path / "a.csv").write_text("text,cut\na,1\nb,2\n")
+    rows = read_rows([tmp_path / "a.csv"], columns={}, gold=False)
+    pairs = zip(rows, (False, True), strict=True)
+    found = [with_columns(row, Prediction(row.values["text"], "x", {"x": 1.0}, cut=cut)) for row, cut in pairs]
+    assert [(line.get("cut"), line["input_cut"]) for line in found] == [(None, "1"), (True, "2")]
+
+
 def test_names_of_the_input_are_kept_and_those_of_predictions_give_way(tmp_path):
     (tmp_path / "a.csv").write_text("text,predicted,x,x\na,no,1,2\n")
     (row,) = read_rows([tmp_path / "a.csv"], columns={}, gold=False)

@@ -2,6 +2,7 @@
 
 import json
 import math
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -9,13 +10,14 @@ import torch
 
 from unmask.data.batches.batch import collate
 from unmask.data.labelled.labelled_file import Row
+from unmask.data.labelled.table import ExampleTable
 from unmask.families.bert import BertSettings
 from unmask.inference.load import load
 from unmask.objectives.learner import Learner
 from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UserError
 from unmask.support.settings import parse_overrides, write
-from unmask.tasks.regression import Regression, RegressionHead, Score
+from unmask.tasks.regression import Regression, RegressionHead, Score, numbers
 from unmask.training.machine import choose_machine
 from unmask.workflows.finetuning.finetune import finetune
 
@@ -50,6 +52,11 @@ def test_numbers_as_people_write_them(tmp_path, value):
     path.write_text(f"sentence\tsimilarity\ndog\t{value}\n")
     (row,) = TASK.read([path], columns={})
     assert float(row.values["label"]) == float(value)
+
+
+def test_decimals_of_databases_are_numbers():
+    table = ExampleTable("<test>", {"text": ["a", "b"], "label": [Decimal("1.50"), Decimal(2)]})
+    assert numbers(Regression().read([table], columns={})) == [1.5, 2.0]
 
 
 def test_numbers_that_are_all_equal_are_refused():

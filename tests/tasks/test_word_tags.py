@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score
 
+from unmask.data.labelled.table import ExampleTable
 from unmask.inference.calls import predict
 from unmask.inference.evaluation.evaluate_model import evaluate
 from unmask.inference.load import load
@@ -38,6 +39,21 @@ def test_entities_by_offsets_are_learned_and_predicted_in_the_given_text(fine_tu
         assert prediction.text == text
         assert [[one.start, one.end, one.label] for one in prediction.entities] == offsets(text, entities)
         assert all(text[one.start : one.end] == one.text for one in prediction.entities)
+
+
+def test_tags_without_prefixes_of_a_model_of_entities_need_an_o(tokenizer):
+    """Without any, the words of an entity were entities of their own, so a perfect prediction had an F1 of 0."""
+    labels, logits = ("O", "PER"), np.array([[0.0, 9.0], [0.0, 9.0], [9.0, 0.0]])
+    for tags, words in ((["PER", "PER", "O"], 3), (["PER", "PER"], 2)):
+        table = ExampleTable("<test>", {"words": [["the", "dog", "rains"][:words]], "tags": [tags]})
+        examples = TASK.read([table], columns={})
+        framed = TASK.frame(tokenizer, examples, labels, gold=False)
+        predictions = framed.read([logits[:words]])
+        if "O" in tags:
+            assert measure_all(TASK.measure(examples, predictions, labels), 1)["f1"] == 100
+        else:
+            with pytest.raises(UserError, match="<test>:1: 'PER' has no prefix, and the file has no O beside it"):
+                TASK.measure(examples, predictions, labels)
 
 
 @pytest.fixture(scope="module")

@@ -102,6 +102,7 @@ def test_a_missing_label_is_refused_with_its_row(kind, missing, maker):
         (pd.to_datetime(["2020-01-01", "2021-01-01", "2022-01-01"]), "<fit>:1: the label is Timestamp"),
         (["a", "", "b"], ":2: the label is empty"),
         (["a", "nan", "b"], ":2: the label is 'nan'"),
+        (['{"a": 1}', '{"b": 1}', "c"], "the label '{\"a\": 1}' is an object, which is read as the probabilities"),
     ],
 )
 def test_labels_that_cannot_come_back_are_refused(labels, message):

@@ -197,7 +197,7 @@ class TorchBackend:
             if task is not None and name == task.part:
                 body = self.model.body()
                 objective: Objective = task.build_on(body, self.model.labels)
-                stored = task.adopts or name
+                stored = task.head.adopts or name
             else:
                 body = self.encoder
                 objective = pretraining_objective(self.model, name if name in OBJECTIVES else "masked_lm", body)

@@ -143,7 +143,7 @@ def embed(
         )
     predictor = open_predictor(model, choose_machine(device, precision), display, allow_pickle=allow_pickle)
     texts, task = [row.values["text"] for row in rows], predictor.model.task
-    of_tokens = task is not None and task.token_vectors is not None
+    of_tokens = task is not None and task.vectors.tokens is not None
     if of_tokens:
         _refuse_of_texts({"pooling": pooling, "normalize": normalize, "dimensions": dimensions}, written)
     vectors: np.ndarray | list[np.ndarray]

@@ -162,7 +162,7 @@ class EncoderModel:
         """
         check_choice("prompt_name", prompt_name, PromptName)
         task = self.model.task
-        tokens = None if task is None else task.token_vectors
+        tokens = None if task is None else task.vectors.tokens
         if task is None or tokens is None:
             kind = "not fine-tuned" if task is None else f"for {task.part.replace('_', ' ')}"
             raise UserError(
@@ -189,8 +189,8 @@ class EncoderModel:
         if pooling is not None:
             check_choice("pooling", pooling, PoolingKind)
         task = self.model.task
-        if pooling is None and task is not None and (task.sparse or task.token_vectors is not None):
-            kind, use = ("sparse vectors", "predict") if task.sparse else ("vectors of tokens", "embed_tokens")
+        if pooling is None and task is not None and (task.vectors.sparse or task.vectors.tokens is not None):
+            kind, use = ("sparse vectors", "predict") if task.vectors.sparse else ("vectors of tokens", "embed_tokens")
             raise UserError(
                 f"this model makes {kind}, which {use} returns; those of whole texts were not trained",
                 remedy=f"pass {argument('pooling')} for the encoder's own",

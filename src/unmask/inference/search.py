@@ -125,7 +125,7 @@ def embed_sparse(predictor: Predictor, texts: Sequence[str], notes: list[str]) -
     """Return the sparse vectors of texts, computed in windows, so that few weights that are 0 are in memory at a time.
 
     Args:
-        predictor: a model of sparse vectors (`Task.sparse`).
+        predictor: a model of sparse vectors (`Vectors.sparse`).
         texts: the texts.
         notes: receives notes that count texts, to be added by `summed`.
 
@@ -167,7 +167,7 @@ def check_vectors(predictor: Predictor) -> tuple[str, ...]:
         UserError: it was fine-tuned for another task, or its vectors are compared otherwise than by products.
     """
     task = predictor.model.task
-    if task is not None and task.vectors is None:
+    if task is not None and task.vectors.pooling is None:
         raise UserError(
             f"this model is for {task.part.replace('_', ' ')}, and makes no vectors for search",
             remedy="name a model that was trained on pairs, or an encoder",

@@ -171,7 +171,7 @@ def distill_tokens(model: Model) -> np.ndarray:
     Raises:
         UserError: the model makes no vectors of texts.
     """
-    if model.task is not None and model.task.vectors is None:
+    if model.task is not None and model.task.vectors.pooling is None:
         raise UserError(
             f"this model is for {model.task.part.replace('_', ' ')}, and makes no vectors of texts",
             remedy="name a model that was trained on pairs, or an encoder",

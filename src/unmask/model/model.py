@@ -89,7 +89,7 @@ class Model:
         Raises:
             UserError: they have fewer, or it makes no vectors.
         """
-        if self.task is not None and self.task.vectors is None:
+        if self.task is not None and self.task.vectors.pooling is None:
             raise UserError(
                 f"{argument('dimensions')} has no effect: this model is for {self.task.part.replace('_', ' ')}",
                 remedy="omit it",
@@ -164,7 +164,7 @@ class Model:
     def take_head(self, head: Objective) -> list[str]:
         """Load the head of the model's task; see `take`."""
         assert self.task is not None
-        return self.take(self.task.adopts or self.task.part, head)
+        return self.take(self.task.head.adopts or self.task.part, head)
 
     def with_tokens(self, tokens: Sequence[str], seed: int = 0) -> Model:
         """Return a model with further special tokens, which are newly initialized.

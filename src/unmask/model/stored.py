@@ -56,7 +56,7 @@ def read_directory(directory: Path, *, allow_pickle: bool) -> tuple[Pretrained, 
     words.summary = pretrained.settings.summary
     adopt_framing(words, directory)
     kind = (pretrained.task or {}).get("kind")
-    if isinstance(kind, str) and kind in TASKS and TASKS[kind].weightless:
+    if isinstance(kind, str) and kind in TASKS and TASKS[kind].head.weightless:
         pretrained = replace(pretrained, heads={**pretrained.heads, TASKS[kind].part: {}})
     return pretrained, words
 

@@ -234,7 +234,7 @@ def _score(
     for ids in others:
         first, second = cut_longer(len(question), len(ids), capacity)
         samples.append(frame.wrap(cut(question, int(first), left), cut(ids, int(second), left)))
-    is_logit = task.reranks_by_logits
+    is_logit = task.reranks == "logits"
 
     def read(rows: list[np.ndarray]) -> np.ndarray:
         scores = np.concatenate(rows)[:, 0].astype(np.float64)  # (texts,)
@@ -297,9 +297,9 @@ def _compare_tokens(
 ) -> ComputeJob:
     """Return the job of the late interaction of a query with texts, (texts,); the arguments are those of `_score`."""
     task = served.predictor.task
-    queries, documents = task.token_vectors, task.token_vectors
+    queries = documents = task.vectors.tokens
     if most is not None:
-        documents = msgspec.structs.replace(task, length=min(task.length, most + SPECIAL)).token_vectors
+        documents = msgspec.structs.replace(task, length=min(task.length, most + SPECIAL)).vectors.tokens
     assert queries is not None and documents is not None
     query, *others = _texts(served, request, [query, *texts], truncate=truncate, left=left)
     samples = [

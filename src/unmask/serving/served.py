@@ -75,7 +75,7 @@ class Served:
         self.mask_head = mask_head(self.model)
         self.route: Route | None = None
         task = self.model.task
-        if task is not None and (task.sparse or task.token_vectors is not None):
+        if task is not None and (task.vectors.sparse or task.vectors.tokens is not None):
             self.longest = min(self.longest, task.length)
         if task is not None and isinstance(task.route, Route) and predictor.backend.has_head(task.part):
             self.route = task.route
@@ -83,19 +83,19 @@ class Served:
     @property
     def reranks(self) -> bool:
         """Whether it is a cross-encoder."""
-        return self.route is not None and self.predictor.task.reranks
+        return self.route is not None and self.predictor.task.reranks is not None
 
     @property
     def token_vectors(self) -> TokenEncoder | None:
         """How it makes vectors of tokens to compare; None: it does not."""
         task = self.model.task
-        return task.token_vectors if task is not None and self.predictor.backend.has_head(task.part) else None
+        return task.vectors.tokens if task is not None and self.predictor.backend.has_head(task.part) else None
 
     @property
     def compares(self) -> bool:
         """Whether it makes vectors of texts to compare by products: it was trained on this, or says how."""
         task, backend = self.model.task, self.predictor.backend
-        stated = self.model.pooling is not None if task is None else task.vectors is not None
+        stated = self.model.pooling is not None if task is None else task.vectors.pooling is not None
         return stated and backend.has_layers and self.pooling.is_compared_by_products
 
     def compute(self, head: Head, samples: Sequence[Sample]) -> list[np.ndarray]:
@@ -134,7 +134,7 @@ class Served:
         if path in OF_LAYERS:
             return self.predictor.backend.has_layers
         if path in OF_VECTORS:
-            sparse = self.model.task is not None and self.model.task.sparse
+            sparse = self.model.task is not None and self.model.task.vectors.sparse
             return self.predictor.backend.has_layers and self.token_vectors is None and not sparse
         if path == RERANK:
             return self.reranks or self.compares or self.token_vectors is not None

@@ -158,21 +158,22 @@ def _without_replaced(table: dict[str, Any], key: str, value: Any, types: Sequen
     return {name: inner for name, inner in table.items() if name in (_fields(new[0]) if retained is None else retained)}
 
 
-def convert(table: dict[str, Any], kind: type[_Settings], source: str) -> _Settings:
-    """Convert a table into typed settings; false unsets an optional key.
+def convert(table: dict[str, Any], kind: type[_Settings], source: str, whole: Any = None) -> _Settings:
+    """Convert a table into typed settings; false unsets an optional key, and a whole number may be text.
 
     Args:
         table: the table, as parsed from TOML.
         kind: type of the settings.
         source: name of the table in errors.
+        whole: type of the settings of which these are a part, whose keys are suggested, too; None: they are all.
 
     Raises:
         UserError: a key is unknown (the most similar known one is suggested), or a value is invalid.
     """
     try:
-        return msgspec.convert(_without_false(table, [kind]), kind)
+        return msgspec.convert(_as_meant(table, [kind]), kind)
     except msgspec.ValidationError as error:
-        raise _user_error(str(error), table, kind, source) from error
+        raise _user_error(str(error), table, whole or kind, source) from error
 
 
 def write(settings: msgspec.Struct) -> str:
@@ -220,15 +221,18 @@ def _without_none(value: Any) -> Any:
     return value
 
 
-def _without_false(value: Any, types: Sequence[Any]) -> Any:
-    """Return a value without optional keys that are set to false, unless they are booleans."""
+def _as_meant(value: Any, types: Sequence[Any]) -> Any:
+    """Return a value without optional keys that are set to false, unless they are booleans, and with text as text.
+
+    A label may be a whole number: what is not quoted on a command line, `task.positive=1`, is one in TOML.
+    """
     if not isinstance(value, dict):
         return value
     fields = {name: field for struct in _structs(_of_its_kind(types, value)) for name, field in _fields(struct).items()}
     members = {name: _members(fields.get(name)) for name in value}
     optional = {name for name in value if type(None) in get_args(fields.get(name)) and bool not in members[name]}
     return {
-        name: _without_false(inner, members[name])
+        name: str(inner) if type(inner) is int and members[name] == [str] else _as_meant(inner, members[name])
         for name, inner in value.items()
         if not (inner is False and name in optional)
     }

@@ -227,8 +227,8 @@ class Classification(TextTask, frozen=True, kw_only=True, tag="classification"):
         def read(logits: Sequence[np.ndarray]) -> list[Prediction]:
             if not logits:
                 return []
-            scaled = torch.from_numpy(texts.mean(logits)) / divisor(self.temperature)
-            probabilities = scaled.softmax(1).numpy()
+            # in float64: those of float32 do not sum to 1 as exactly as scikit-learn expects
+            probabilities = softmax(texts.mean(logits).astype(np.float64) / divisor(self.temperature))
             chosen = [labels[number] for number in self._choose(probabilities)]
             return [
                 Prediction(

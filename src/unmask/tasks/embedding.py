@@ -37,7 +37,7 @@ from unmask.support.errors import UserError
 from unmask.support.messages import argument, setting
 from unmask.support.model_card import Card
 from unmask.tasks.regression import all_equal, numbers
-from unmask.tasks.task import Columns, Mistake, Notes, Paths, Reason, Refusals
+from unmask.tasks.task import Columns, HeadOrigin, Mistake, Notes, Paths, Reason, Refusals, Vectors
 from unmask.tasks.text_pairs import PairHead, PairTask, Sides, Similarity, describe_mistakes, ranking_loss
 
 TARGET = "similarity"
@@ -90,7 +90,7 @@ class Embedding(PairTask, frozen=True, kw_only=True, tag="embedding"):
         usage='"A text." --text-b "Another text."',
     )
     fields = Fields(MATCHES, SIMILARITY, optional=True, negatives=True)
-    weightless = True
+    head = HeadOrigin(weightless=True)
     has_scores = True
     route = Reason("its vectors are served by /embed", "ask for these")
     refusals: ClassVar[Refusals] = dict.fromkeys(
@@ -122,9 +122,9 @@ class Embedding(PairTask, frozen=True, kw_only=True, tag="embedding"):
         return True
 
     @property
-    def vectors(self) -> Pooling:
+    def vectors(self) -> Vectors:
         """See `Task`."""
-        return Pooling(
+        pooling = Pooling(
             kind=self.pooling or "mean",
             length=self.length,
             dense=self.dense or (),
@@ -133,6 +133,7 @@ class Embedding(PairTask, frozen=True, kw_only=True, tag="embedding"):
             query=self.query_prompt,
             document=self.document_prompt,
         )
+        return Vectors(pooling=pooling)
 
     def with_pooling(self, pooling: Pooling | None) -> Embedding:
         """See `Task`: what is not set is that of the model; if a pooling is, its dense layers are not used."""

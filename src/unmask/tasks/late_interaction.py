@@ -43,7 +43,7 @@ from unmask.support.messages import argument, setting
 from unmask.support.model_card import Card
 from unmask.support.transfer import to_device
 from unmask.tasks.rows import FramedRows, are_pairs, frame_rows, texts_of
-from unmask.tasks.task import Framed, ModelFiles, Reason, Refusals
+from unmask.tasks.task import Framed, HeadOrigin, ModelFiles, Reason, Refusals, Training, Vectors
 from unmask.tasks.text_pairs import TEXT, PairHead, PairTask, Similarity, ranking_loss
 from unmask.tasks.token_vectors import VECTORS, Compare
 
@@ -101,8 +101,8 @@ class LateInteraction(PairTask, frozen=True, kw_only=True, tag="late-interaction
         usage='"A text." --text-b "Another text."',
     )
     fields = Fields(MATCHES, optional=True, negatives=True)
-    weightless = True
-    inherits: ClassVar[tuple[str, ...]] = Interaction.__struct_fields__
+    head = HeadOrigin(weightless=True)
+    training = Training(inherited=Interaction.__struct_fields__)
     route = Reason("its vectors are served by /embed_all", "ask for these")
     refusals: ClassVar[Refusals] = {
         **dict.fromkeys(
@@ -132,9 +132,9 @@ class LateInteraction(PairTask, frozen=True, kw_only=True, tag="late-interaction
         return self.dense[-1].width
 
     @property
-    def token_vectors(self) -> LateInteraction:
+    def vectors(self) -> Vectors:
         """See `Task`."""
-        return self
+        return Vectors(tokens=self)
 
     @classmethod
     def read_files(
@@ -146,7 +146,7 @@ class LateInteraction(PairTask, frozen=True, kw_only=True, tag="late-interaction
             raise UserError("the dense layers over the vectors of tokens are missing", file=files.directory)
         if found is None:
             return None
-        stated = {name: getattr(found[0], name) for name in cls.inherits}
+        stated = {name: getattr(found[0], name) for name in cls.training.inherited}
         lengths = {name: min(stated[name], files.settings.positions) for name in ("length", "query_length")}
         return msgspec.structs.replace(task or cls(), **stated | lengths), found[1]
 

@@ -33,18 +33,19 @@ def free_name(name: str, prefix: str, taken: Container[str]) -> str:
 def with_columns(example: Row, prediction: Any) -> Any:
     """Return a prediction with the columns of its row, for JSON Lines.
 
-    A column that is named as a field of the prediction, but differs from it, is preceded by `input_`: a label that the
-    file had is `input_label`; see `free_name`.
+    A column that is named as a field of the prediction, also one that is only written of some rows, but differs from
+    it, is preceded by `input_`: a label that the file had is `input_label`; see `free_name`.
     """
     source = _source(example)
     if not source:
         return prediction
     fields = msgspec.to_builtins(prediction)
-    columns, taken = dict(fields), fields.keys() | source.keys()
+    own = {*fields, *getattr(prediction, "__struct_fields__", ())}
+    columns, taken = dict(fields), own | source.keys()
     for name, value in source.items():
-        if name not in fields:
+        if name not in own:
             columns[name] = value
-        elif str(value).strip() != str(fields[name]).strip() or name not in TEXTS:
+        elif name not in TEXTS or str(value).strip() != str(fields.get(name)).strip():
             columns[free_name(f"input_{name}", "input_", taken)] = value
     return columns
 

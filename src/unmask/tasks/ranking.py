@@ -48,7 +48,7 @@ from unmask.tasks.holding_out import choose_enough_units
 from unmask.tasks.pooled_head import PooledHead
 from unmask.tasks.regression import Score, ScoreTask, all_equal, logits_of, numbers
 from unmask.tasks.rows import are_pairs, with_labels
-from unmask.tasks.task import Framed, Mistake, Notes, Passage, Reason, Refusals
+from unmask.tasks.task import Framed, HeadOrigin, Mistake, Notes, Passage, Reason, Refusals
 
 Loss = Literal["binary", "pairwise", "listwise", "margin"]
 GRADE = "ranking"
@@ -86,7 +86,7 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
         usage='"A query." --text-b "A passage."',
     )
     fields = Fields(GRADES)
-    continues = ("regression",)  # which published cross-encoders are
+    head = HeadOrigin(continues=("regression",))  # which published cross-encoders are
     refusals: ClassVar[Refusals] = {
         "frozen": Reason(
             "ranking does not work with a frozen encoder, which has not compared the two texts",

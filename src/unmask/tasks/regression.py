@@ -63,9 +63,9 @@ class ScoreTask(TextTask, frozen=True, kw_only=True):
     """Base class of tasks that predict a number for a text, or for a pair of texts; see `TextTask`."""
 
     @property
-    def reranks(self) -> bool:
-        """See `Task`: unless it was trained on single texts, or reads them in windows."""
-        return self.pairs is not False and self.windows == 1
+    def reranks(self) -> Literal["logits", "probabilities"] | None:
+        """See `Task`: none if it was trained on single texts, or reads them in windows."""
+        return None if self.pairs is False or self.windows > 1 else "logits"
 
     def rankable(self, predictions: Sequence[Score]) -> np.ndarray:
         """Return numbers in the order of the scores, which float32, as trec_eval has them, tells apart, too."""
@@ -118,9 +118,10 @@ class Regression(ScoreTask, frozen=True, kw_only=True, tag="regression"):
             raise ValueError("mean must be a number")
 
     @property
-    def reranks_by_logits(self) -> bool:
+    def reranks(self) -> Literal["logits", "probabilities"] | None:
         """See `Task`."""
-        return self.activation != "sigmoid"
+        given = super().reranks
+        return "probabilities" if given and self.activation == "sigmoid" else given
 
     def read(
         self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
@@ -180,7 +181,7 @@ class Regression(ScoreTask, frozen=True, kw_only=True, tag="regression"):
 
         def outputs(numbers: Sequence[np.ndarray]) -> np.ndarray:
             means = texts.mean(numbers)
-            return means if self.reranks_by_logits else logits_of(means)
+            return logits_of(means) if self.activation == "sigmoid" else means
 
         words = partial(self.sample_words, tokenizer, examples, texts)
         return Framed(texts.samples, read, texts.notes, outputs, texts.cut, words)

@@ -43,7 +43,7 @@ from unmask.support.messages import argument
 from unmask.support.model_card import Card
 from unmask.tasks.routes import Route, VectorsRequest
 from unmask.tasks.rows import are_pairs, frame_rows
-from unmask.tasks.task import Framed, ModelFiles, Reason, Refusals
+from unmask.tasks.task import Framed, HeadOrigin, ModelFiles, Reason, Refusals, Vectors
 from unmask.tasks.text_pairs import PairHead, PairTask, Sides, Similarity, ranking_loss
 
 OFFSETS = "offsets"
@@ -128,9 +128,7 @@ class Sparse(PairTask, frozen=True, kw_only=True, tag="sparse"):
         tags=("sentence-transformers", "sparse-encoder", "sparse", "splade"),
     )
     fields = Fields(MATCHES, optional=True, negatives=True)
-    weightless = True
-    adopts: ClassVar[str] = "masked_lm"
-    sparse = True
+    head = HeadOrigin(weightless=True, adopts="masked_lm")
     route = EMBED_SPARSE
     refusals: ClassVar[Refusals] = {
         **dict.fromkeys(
@@ -154,11 +152,16 @@ class Sparse(PairTask, frozen=True, kw_only=True, tag="sparse"):
         if not 0 <= self.flops_warmup <= 1:
             raise ValueError("flops_warmup must be from 0 to 1")
 
+    @property
+    def vectors(self) -> Vectors:
+        """See `Task`."""
+        return Vectors(sparse=True)
+
     @classmethod
     def read_files(cls, files: ModelFiles, task: Sparse | None) -> tuple[Sparse, Mapping[str, Tensor]] | None:
         """See `Task`: those of a `SparseEncoder` of sentence-transformers."""
         longest = read_splade(files.directory) if task is None else None
-        if longest is None or cls.adopts not in files.heads:
+        if longest is None or cls.head.adopts not in files.heads:
             return None
         return cls(length=min(longest, files.settings.positions)), {}
 

@@ -123,6 +123,7 @@ class Training:
         unprobed: its settings that a logistic regression ignores.
         tuned: settings that belong to the training of one model, with the values that they have before: a student does
             not inherit them.
+        inherited: settings that a model which continues one of the same task takes from it, unless they are given.
     """
 
     rate: float = 1.0
@@ -131,6 +132,39 @@ class Training:
     probe: bool = False
     unprobed: tuple[str, ...] = ()
     tuned: Mapping[str, Any] = field(default_factory=dict)
+    inherited: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class HeadOrigin:
+    """What the head of a task begins with, and how it is stored.
+
+    Attributes:
+        weightless: whether it has no weights of its own, so that only the settings of a model tell that it has the
+            task.
+        adopts: the pretraining head that it is: it begins with the weights of it, and is stored in its place; "": none.
+        continues: the heads of other tasks that it begins with, if the model has no head of its own task.
+    """
+
+    weightless: bool = False
+    adopts: str = ""
+    continues: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """The vectors that a task trains, by which texts are compared: those of texts, of tokens, sparse ones, or none.
+
+    Attributes:
+        pooling: how vectors of whole texts are made; None: they are not trained.
+        tokens: how vectors of tokens are made and compared; None: they are not trained.
+        sparse: whether vectors are weights of the tokens of the vocabulary: for a single text the head predicts them,
+            (1, vocabulary), none below 0, and the prediction is a `sparse.SparseVector`.
+    """
+
+    pooling: Pooling | None = None
+    tokens: TokenEncoder | None = None
+    sparse: bool = False
 
 
 @dataclass(frozen=True)
@@ -182,18 +216,11 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         part: name of its head and of its part of the loss.
         metric: the metric that selects the best of several models; higher is better.
         card: what it says of its models.
-        weightless: whether its head has no weights of its own, so that only the settings of a model tell that it has
-            this task.
-        inherits: its settings that a model which continues one of the same task takes from it, unless they are given.
-        adopts: the pretraining head that its head is: it begins with the weights of it, and is stored in its place;
-            "": none.
-        continues: the heads of other tasks that its head begins with, if the model has no head of its own task.
+        head: what its head begins with, and how it is stored.
         route: how the server asks it; a `Reason`: it is not served, and why.
         infinite: whether its logits may be minus infinity.
         decides: whether its scores depend on the class with the largest logit of each target alone, not on how much
             larger it is, so that logits with the same largest classes do.
-        sparse: whether its models make sparse vectors of texts: for a single text its head predicts the weights of the
-            tokens of the vocabulary, (1, vocabulary), none below 0, and the prediction is a `sparse.SparseVector`.
         pool: number of examples, in order, whose predictions depend on each other.
         tables: suffixes of the files of predictions that it writes as tables.
         exports: whether it writes predictions as annotators import them; see `data.labelled.span_export`.
@@ -206,14 +233,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     part: ClassVar[str]
     metric: ClassVar[str]
     card: ClassVar[Card]
-    weightless: ClassVar[bool] = False
-    inherits: ClassVar[tuple[str, ...]] = ()
-    adopts: ClassVar[str] = ""
-    continues: ClassVar[tuple[str, ...]] = ()
+    head: ClassVar[HeadOrigin] = HeadOrigin()
     route: ClassVar[Route | Reason] = Reason("it declares no route", "set `route` in its class")
     infinite: ClassVar[bool] = False
     decides: ClassVar[bool] = False
-    sparse: ClassVar[bool] = False
     pool: ClassVar[int] = 1
     tables: ClassVar[tuple[str, ...]] = ()
     exports: ClassVar[bool] = False
@@ -245,29 +268,19 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return {}
 
     @property
-    def reranks(self) -> bool:
-        """Whether it gives a pair of texts one number, by which the passages of a query can be ordered."""
-        return False
-
-    @property
-    def reranks_by_logits(self) -> bool:
-        """Whether this number is a logit as the head predicts it; otherwise it is a probability."""
-        return True
-
-    @property
-    def vectors(self) -> Pooling | None:
-        """How a model that it trained makes vectors of texts; None: it does not train them."""
+    def reranks(self) -> Literal["logits", "probabilities"] | None:
+        """What the head gives a pair of texts, by which the passages of a query can be ordered; None: no one number."""
         return None
 
     @property
-    def token_vectors(self) -> TokenEncoder | None:
-        """How a model that it trained makes vectors of tokens, instead of vectors of texts; None: it does not."""
-        return None
+    def vectors(self) -> Vectors:
+        """The vectors that a model which it trained makes."""
+        return Vectors()
 
     def describe_model(self, labels: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Return what `/info` of the server says of a model, as `model_type` of Text Embeddings Inference."""
-        if self.vectors is not None:
-            return {"embedding": {"pooling": self.vectors.kind}}
+        if (pooling := self.vectors.pooling) is not None:
+            return {"embedding": {"pooling": pooling.kind}}
         return {self.part: {"labels": [*labels]}}
 
     @classmethod

@@ -31,7 +31,7 @@ from unmask.data.labelled.tagged_sentence import TaggedSentence
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.metrics import token_classification as metrics
 from unmask.metrics.intervals import Measure
-from unmask.metrics.token_classification import Chunk, are_word_tags, split_tag
+from unmask.metrics.token_classification import Chunk, are_word_tags, is_word_tag, split_tag
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec, token_vectors
 from unmask.nn.layers.dropout import Dropout
 from unmask.nn.layers.linear import Linear
@@ -250,12 +250,15 @@ def gold_and_predicted(
     """Return the gold and the predicted entities of each sentence, with offsets in code points.
 
     Raises:
-        UserError: the model does not know the type of an entity.
+        UserError: the model does not know the type of an entity, or has tags of words, such as parts of speech, where
+            the examples have tags of entities, or the reverse.
     """
-    kinds = {"", *_kinds(labels)}
-    for sentence in examples:
+    kinds, plain = {"", *_kinds(labels)}, are_word_tags(labels)
+    tags = {tag for sentence in examples for tag in sentence.tags}
+    unknown = {tag for tag in tags if split_tag(tag)[1] not in kinds or is_word_tag(tag) != plain}
+    for sentence in examples if unknown else ():
         for index, tag in enumerate(sentence.tags):
-            if split_tag(tag)[1] not in kinds:
+            if tag in unknown:
                 raise _unknown(sentence, index, labels)
     return in_code_points(examples, predictions)
 
@@ -274,13 +277,14 @@ def _kinds(labels: Sequence[str]) -> set[str]:
 
 
 def _unknown(sentence: TaggedSentence, index: int, labels: Sequence[str]) -> UserError:
-    kinds = sorted(_kinds(labels))
-    return UserError(
-        f"unknown type '{split_tag(sentence.tags[index])[1]}'; the model knows {', '.join(kinds)}",
-        file=sentence.file,
-        line=sentence.line + sentence.step * index,
-        remedy="correct the tag, or train on a file that contains it",
-    )
+    tag, kinds = sentence.tags[index], sorted(_kinds(labels))
+    kind, remedy = split_tag(tag)[1], "correct the tag, or train on a file that contains it"
+    if kind not in kinds or not is_word_tag(tag):
+        what = f"type '{kind}'" if kind not in kinds else f"tag '{tag}'"
+        problem = f"unknown {what}; the model knows {', '.join(kinds)}"
+    else:
+        problem, remedy = f"'{tag}' has no prefix, and the file has no O beside it", f"write B-{kind} and I-{kind}"
+    return UserError(problem, file=sentence.file, line=sentence.line + sentence.step * index, remedy=remedy)
 
 
 def _probabilities(examples: Sequence[TaggedSentence], predictions: Sequence[Tagged]) -> tuple[np.ndarray, np.ndarray]:

@@ -1,6 +1,6 @@
 """What a task declares whose models make vectors of the tokens of texts, which are compared by late interaction.
 
-`Task.token_vectors` is a `TokenEncoder`; by it, the program embeds, searches, reranks and serves with such models.
+`Vectors.tokens` of a task is a `TokenEncoder`, by which the program embeds, searches, reranks and serves.
 """
 
 from __future__ import annotations

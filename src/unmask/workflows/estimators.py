@@ -18,6 +18,7 @@ import numpy as np
 
 from unmask.data.labelled.annotations import read_annotations
 from unmask.data.labelled.label_cells import is_missing, shown
+from unmask.data.labelled.row_labels import parse_cell
 from unmask.data.labelled.table import ExampleTable, column_values
 from unmask.data.labelled.tagged_sentence import TaggedSentence
 from unmask.inference.predictor import Predictor
@@ -328,14 +329,22 @@ def _check_labels(labels: Sequence[Any]) -> None:
 
 
 def _check_names(classes: Sequence[Any]) -> None:
-    """Check that classes have different names.
+    """Check that classes have different names, which are read as they are.
 
     Raises:
-        UserError: they do not: spaces around a label are not part of it, as in files.
+        UserError: they do not: spaces around a label are not part of it, as in files; or a name is an object, which is
+            read as the probabilities of labels.
     """
     by_name = dict[str, Any]()
     for label in classes:
-        if (other := by_name.setdefault(_name(label), label)) is not label:
+        name = _name(label)
+        if name.startswith("{") and isinstance(parse_cell(name), dict):
+            raise UserError(
+                f"the label {shown(name)} is an object, which is read as the probabilities of labels",
+                file=FIT,
+                remedy="give the class another name",
+            )
+        if (other := by_name.setdefault(name, label)) is not label:
             raise UserError(
                 f"the labels {shown(str(other))} and {shown(str(label))} differ only in spaces around them",
                 file=FIT,

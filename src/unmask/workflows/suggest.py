@@ -340,7 +340,7 @@ def _task(predictor: Predictor) -> Task:
         UserError: the model has a task that suggests nothing.
     """
     task = predictor.model.task
-    if task is None or task.vectors is not None:
+    if task is None or task.vectors.pooling is not None:
         return Classification(pairs=False)
     if task.part.replace("_", "-") not in TASKS:
         raise UserError(

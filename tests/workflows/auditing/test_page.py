@@ -123,6 +123,16 @@ def test_other_columns_are_saved_as_they_are(opened, tmp_path):
     assert all('"1":1.0' in line for line in lines), "JavaScript would write 1"
 
 
+def test_other_columns_may_have_any_name(opened, tmp_path):
+    """A column `words` hid the text, and a column `note` the probability."""
+    others = dict.fromkeys(("words", "note", "open", "row", "turn", "file"), 7)
+    browser = opened("classification", ("a", "b"), [{**record, **others} for record in RECORDS])
+    assert [text.text for text in browser.find_elements("css selector", ".text")] == ["one", HOSTILE]
+    assert "probability 0.100" in browser.find_element("css selector", "article .top").text
+    (first, *_) = saved(browser, tmp_path / "fixed.jsonl").read_text(encoding="utf8").splitlines()
+    assert json.loads(first) == {**RECORDS[0], **others}
+
+
 def test_of_many_labels_the_others_are_in_a_menu(opened, tmp_path):
     labels = tuple(f"label {number}" for number in range(30))
     record = RECORDS[0] | {"label": labels[3], "given": labels[3], "suggested": labels[7]}

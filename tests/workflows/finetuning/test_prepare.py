@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from unmask.data.labelled.table import ExampleTable
 from unmask.model.model import load_model
 from unmask.support.errors import UserError
 from unmask.support.settings import parse_overrides
@@ -119,6 +120,7 @@ def test_settings_override_the_rule_and_the_task_is_resolved(job):
             "objective.masked_lm needs masked tokens, which neither this model nor labeled ex",
         ),
         ("dropout=1.5", "dropout must be a number < 1"),
+        ("task.learning_rate=1", r"at `task`; did you mean 'optimizer\.learning_rate'"),
     ],
 )
 def test_settings_that_the_model_does_not_support_are_refused(job, tmp_path, setting, message):
@@ -229,3 +231,20 @@ def test_examples_in_memory_train_like_those_of_a_file_and_are_recorded(classifi
     assert inputs["memory"] == "train: <dict>, 120 rows"
     assert len(inputs["train"]) == 64
     assert "memory" not in RunDirectory(tmp_path / "a").read_provenance().inputs
+
+
+@pytest.mark.parametrize("inexact", ["adapt", "refuse"])
+def test_settings_of_how_examples_are_read_are_obeyed(classifier, inexact):
+    """They were stored with the model, and obeyed when it was evaluated, but not in training."""
+    table = ExampleTable(
+        "<test>", {"text": ["the dog sees it"] * 12, "spans": [[{"start": 4, "end": 6, "label": "X"}]] * 12}
+    )
+    settings = {"task.inexact": inexact, "task.length": 32}
+    job = FinetuningJob(
+        "token-classification", InitialModel(classifier), LabelledFiles([table]), settings, machine=CPU, quiet=True
+    )
+    if inexact == "refuse":
+        with pytest.raises(UserError, match=r"the span 4–6 \(X\) 'do' begins or ends inside a word of 'dog'"):
+            prepare(job, CPU, QUIET, choosing=False)
+    else:
+        assert prepare(job, CPU, QUIET, choosing=False).data.train[0].tags == ("O", "B-X", "O", "O")

@@ -87,6 +87,9 @@ def test_tasks_without_examples_and_impossible_settings_are_refused(tables, star
         assert not (tmp_path / "out").exists()
 
     refused(r"empty\.tsv", size={"task": "regression", "train": tmp_path / "empty.tsv"})
+    (tmp_path / "spans.jsonl").write_text('{"text": "the dog", "spans": [{"start": 4, "end": 6, "label": "X"}]}\n')
+    exact = {"task": "token-classification", "train": tmp_path / "spans.jsonl", "settings": {"inexact": "refuse"}}
+    refused(r"spans\.jsonl:1: the span 4–6 \(X\) 'do' begins or ends inside a word", names=exact)
     refused("size: length 500 exceeds the 64 positions", size={**tables["size"], "settings": {"length": 500}})
     refused("size: settings: unknown key `lenght`", size={**tables["size"], "settings": {"lenght": 20}})
     refused("the temperature must be positive", {"temperature": 0})

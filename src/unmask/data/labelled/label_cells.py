@@ -95,7 +95,8 @@ class Cell:
         value = self.value
         if is_missing(value):
             self.refuse("is missing", file, line)
-        if not isinstance(value, str | int | float) or (self.column != "label" and not isinstance(value, str)):
+        written = str if self.column != "label" else str | int | float | Decimal
+        if not isinstance(value, written):
             several = " (this task has one label per text)" if isinstance(value, list) else ""
             self.refuse(f"is {type(value).__name__}, not text{several}", file, line)
         try:

@@ -128,7 +128,9 @@ def evaluate(
 
     def load(source: str | Path) -> Predictor:
         predictor = whole(source)
-        reranks = collection is not None and predictor.model.task is not None and predictor.model.task.reranks
+        reranks = (
+            collection is not None and predictor.model.task is not None and predictor.model.task.reranks is not None
+        )
         return predictor if reranks else predictor.with_dimensions(dimensions)
 
     if collection is not None:

@@ -155,13 +155,13 @@ def _rank(
         return rank_by_bm25(collection, depth or DEPTH)
     predictor = load(system)
     task = predictor.model.task
-    if task is not None and task.sparse:
+    if task is not None and task.vectors.sparse:
         return rank_by_sparse_vectors(predictor, collection, depth or DEPTH)
-    if task is not None and task.token_vectors is not None:
+    if task is not None and task.vectors.tokens is not None:
         if first is None:
             return rank_by_token_vectors(predictor, collection, depth or DEPTH)
         return rerank(partial(score_by_tokens, predictor, {}), collection, first, depth or RERANKED)
-    if task is None or not task.reranks:
+    if task is None or task.reranks is None:
         return rank_by_vectors(predictor, collection, depth or DEPTH)
     if first is None:
         raise UserError(

@@ -264,8 +264,7 @@ def defaults(
         **chosen,
         **({"probe": True} if few is not None else {}),
         "task": {
-            "kind": kind,
-            "length": min(task.length, settings.positions),
+            **task_defaults(kind, settings),
             **({"temperature": "tuned"} if few is not None and downstream is None else {}),
         },
         "batch": {"sequences": sequences},
@@ -273,6 +272,11 @@ def defaults(
         "schedule": {"kind": "linear", "warmup": 0.1},
         "budget": {"epochs": float(epochs) if few is None or few.epochs is None else few.epochs},
     }
+
+
+def task_defaults(kind: str, settings: BodySettings) -> dict[str, Any]:
+    """Return what of a task's settings is known before its examples are."""
+    return {"kind": kind, "length": min(TASKS[kind]().length, settings.positions)}
 
 
 def boost(tokens: int | None) -> float:

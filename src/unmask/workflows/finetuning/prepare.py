@@ -25,15 +25,15 @@ from unmask.objectives.teacher import Teacher
 from unmask.recipes.recipe import FinetuningRecipe, recipe_table
 from unmask.support.errors import UserError
 from unmask.support.messages import argument, setting
-from unmask.support.settings import convert, put
-from unmask.tasks import TASKS
+from unmask.support.settings import Overrides, convert, put
+from unmask.tasks import TASKS, AnyTask
 from unmask.tasks.holding_out import DEV_SHARE, ENOUGH
 from unmask.tasks.task import Framed, Task
 from unmask.training.machine import Machine
 from unmask.training.runs.display import Display
 from unmask.workflows.finetuning.checks import check_difference, check_downstream, check_effects
 from unmask.workflows.finetuning.examples import Examples, describe_absent, drawn, frame_examples, read_examples
-from unmask.workflows.finetuning.job import FewLabels, FinetuningJob, InitialModel, defaults, few_labels
+from unmask.workflows.finetuning.job import FewLabels, FinetuningJob, InitialModel, defaults, few_labels, task_defaults
 
 
 @dataclass(frozen=True)
@@ -111,14 +111,14 @@ def prepare(job: FinetuningJob, machine: Machine, display: Display, *, choosing:
     """
     table = _table(job)
     base = load_initial(job.start, table | dict(job.settings))
-    unsettled = TASKS[job.task]()
-    read = read_examples(unsettled, job.files, base, hold_out=not job.all_examples)
+    asked = asked_task(job.task, base, table.get("task", {}), job.settings, _source(job), FinetuningRecipe)
+    read = read_examples(asked, job.files, base, hold_out=not job.all_examples)
     chosen = drawn(read.train, job.examples, table | dict(job.settings))
-    absent = describe_absent(unsettled, read.train, chosen) if job.examples else []
+    absent = describe_absent(asked, read.train, chosen) if job.examples else []
     for note in (*read.notes, *absent):
         display.say(note)
     read = replace(read, train=chosen)
-    data = read.inner(unsettled) if choosing else read
+    data = read.inner(asked) if choosing else read
     few = few_labels(job, data.train, len(data.labels), tokens=base.tokens, marked=base.marks_pairs)
     recipe = _resolve(job, table, base, data, few)
     ready = assemble(base, recipe, data, f"{job.start.model}", machine, folds=_by_folds(recipe, data.train))
@@ -236,7 +236,7 @@ def build_learner(
             check_difference(base, recipe.task)
     small = None if chosen is None else Downstream(chosen, base.encoder)
     body = base.encoder if small is None else small
-    adopted = recipe.task.adopts
+    adopted = recipe.task.head.adopts
     if adopted and adopted not in base.heads:
         raise UserError(
             f"{recipe.task.part.replace('_', ' ')} needs the {adopted} head of the model, which it has not",
@@ -245,7 +245,7 @@ def build_learner(
     head = recipe.task.build_on(body, labels)
     is_alike = tuple(base.labels) == tuple(labels) and base.downstream == chosen
     own = adopted or recipe.task.part
-    source = next((name for name in (own, *recipe.task.continues) if name in base.heads), own)
+    source = next((name for name in (own, *recipe.task.head.continues) if name in base.heads), own)
     is_taken = (adopted or is_alike) and not base.take(source, head)
     reused = bool(is_taken and is_alike)
     if reused and small is not None:
@@ -259,8 +259,8 @@ def build_learner(
 
 def finished_model(base: Model, learner: Learner, labels: Sequence[str], task: Task) -> Model:
     """Return the model of a trained learner: the encoder, the downstream model, if any, and the head."""
-    heads, small = {task.adopts or task.part: learner.parts[task.part].published()}, learner.encoder.chosen
-    if task.adopts:
+    heads, small = {task.head.adopts or task.part: learner.parts[task.part].published()}, learner.encoder.chosen
+    if task.head.adopts:
         heads[task.part] = {}
     if small is not None:
         heads["downstream"] = learner.encoder.own_state()
@@ -272,8 +272,13 @@ def finished_model(base: Model, learner: Learner, labels: Sequence[str], task: T
         task,
         downstream=small,
         tokens=base.tokens,
-        pooling=task.vectors,
+        pooling=task.vectors.pooling,
     )
+
+
+def _source(job: FinetuningJob) -> str:
+    """Return where the settings of a job are from, in errors."""
+    return str(job.recipe or argument("settings"))
 
 
 def _table(job: FinetuningJob) -> dict[str, Any]:
@@ -294,13 +299,38 @@ def _table(job: FinetuningJob) -> dict[str, Any]:
     return table
 
 
+class _OneTask(msgspec.Struct, frozen=True):
+    task: AnyTask
+
+
+def asked_task(
+    kind: str, base: Model, table: Mapping[str, Any], settings: Overrides, source: str, whole: Any = None
+) -> AnyTask:
+    """Return a task with the settings that were asked for, by which its examples are read, and not yet settled by them.
+
+    Args:
+        kind: the task.
+        base: the model to fine-tune.
+        table: [task] of a recipe; may be empty.
+        settings: settings of the run, among them those of the task.
+        source: where they are from, in errors.
+        whole: type of all settings of the run; see `convert`.
+
+    Raises:
+        UserError: a setting is not valid.
+    """
+    rule = {"task": {**task_defaults(kind, base.encoder.settings), **inherited(kind, base), **table}}
+    own = {key: value for key, value in settings.items() if key.split(".")[0] == "task"}
+    return convert(put(rule, own, _OneTask), _OneTask, source, whole).task
+
+
 def inherited(kind: str, base: Model) -> dict[str, Any]:
     """Return the settings of a task that are by default those of the model: of its own task, and of its vectors."""
     own: dict[str, Any] = {}
-    if TASKS[kind]().vectors is not None and base.pooling is not None and base.pooling.length is not None:
+    if TASKS[kind]().vectors.pooling is not None and base.pooling is not None and base.pooling.length is not None:
         own["length"] = min(base.pooling.length, base.encoder.longest)
     if isinstance(base.task, TASKS[kind]):
-        own |= {name: msgspec.to_builtins(getattr(base.task, name)) for name in base.task.inherits}
+        own |= {name: msgspec.to_builtins(getattr(base.task, name)) for name in base.task.training.inherited}
     return own
 
 
@@ -320,9 +350,7 @@ def _resolve(
         contrasted=TASKS[job.task]().contrasts(data.train),
     )
     rule["task"] = {**rule["task"], **inherited(job.task, base), **table.get("task", {})}
-    recipe = convert(
-        put(rule, job.settings, FinetuningRecipe), FinetuningRecipe, str(job.recipe or argument("settings"))
-    )
+    recipe = convert(put(rule, job.settings, FinetuningRecipe), FinetuningRecipe, _source(job))
     if recipe.task.length > base.encoder.longest:
         raise UserError(f"length {recipe.task.length} exceeds the {base.encoder.longest} positions of the model")
     check_effects(recipe, base.encoder)

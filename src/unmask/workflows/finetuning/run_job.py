@@ -234,7 +234,7 @@ def reduced_embeddings(
     bodies: Sequence[Encoder], settings: TrainingSettings, tasks: Iterable[Task], parts: Sequence[Sequence[Sample]]
 ) -> AbstractContextManager[Reindex]:
     """Return a context in which only the token embeddings that occur in the samples are trained, if that is exact."""
-    all_rows = settings.optimizer.reads_all_rows or any(task.adopts for task in tasks)  # heads that decode tokens
+    all_rows = settings.optimizer.reads_all_rows or any(task.head.adopts for task in tasks)  # heads that decode tokens
     if all_rows or any(TOKEN_EMBEDDINGS not in body.provides for body in bodies):
         return nullcontext(lambda sample: sample)
     return only_used_rows([cast(WithTokenEmbeddings, body).words for body in bodies], parts)
@@ -276,7 +276,7 @@ def _finish(
     recipe, data, trained_on = ready.recipe, ready.data, len(ready.split.train)
     model, result = score_trained(ready, machine, display)
     warnings = [describe_overfitting(run.read_metrics("heldout"), len(ready.held.samples), recipe.budget)]
-    if not (ready.reuses_head or recipe.probe or recipe.task.weightless):
+    if not (ready.reuses_head or recipe.probe or recipe.task.head.weightless):
         name = f"{recipe.task.part}_loss"
         warnings.append(describe_plateau([line[name] for line in run.read_metrics("train") if name in line]))
     if told := [warning for warning in warnings if warning]:

@@ -48,7 +48,7 @@ from unmask.training.settings import TrainingSettings
 from unmask.workflows.finetuning.checks import check_effects
 from unmask.workflows.finetuning.examples import Examples, read_examples
 from unmask.workflows.finetuning.job import InitialModel, LabelledFiles, defaults
-from unmask.workflows.finetuning.prepare import Prepared, assemble, inherited, load_initial
+from unmask.workflows.finetuning.prepare import Prepared, asked_task, assemble, load_initial
 
 TaskTables: TypeAlias = Any
 """A TOML file, or a mapping of names to tables: see `TaskTable`."""
@@ -173,12 +173,15 @@ def prepare_mixture(
         UserError: files, model and settings are inconsistent.
     """
     base = load_initial(start, settings)
+    asked: dict[str, AnyTask] = {}
     examples: dict[str, Examples] = {}
     for name, table in tables.items():
-        examples[name] = read_examples(TASKS[table.task](), table.files(), base)
+        own = {f"task.{key}": value for key, value in table.settings.items()}
+        asked[name] = asked_task(table.task, base, {}, own, f"{name}: settings")
+        examples[name] = read_examples(asked[name], table.files(), base)
         for note in examples[name].notes:
             display.say(f"{name}: {note}")
-    recipe = _resolve(tables, start, settings, base, examples)
+    recipe = _resolve(tables, asked, start, settings, base, examples)
     for task in recipe.tasks.values():
         base = base.with_tokens(task.new_tokens(base.tokenizer), recipe.seed)
     rates = mixing_rates([len(data.train) for data in examples.values()], recipe.temperature)
@@ -190,10 +193,6 @@ def prepare_mixture(
         f"{name}.{key}": value for name, data in examples.items() for key, value in data.fingerprints().items()
     }
     return Mixture(base, recipe, parts, Learner(base.encoder, heads), inputs)
-
-
-class _OneTask(msgspec.Struct, frozen=True):
-    task: AnyTask
 
 
 def _sources(tables: Any) -> Iterator[Any]:
@@ -241,6 +240,7 @@ def _read_table(table: dict[str, Any], source: str) -> TaskTable:
 
 def _resolve(
     tables: Mapping[str, TaskTable],
+    asked: Mapping[str, AnyTask],
     start: InitialModel,
     settings: Overrides,
     base: Model,
@@ -249,7 +249,7 @@ def _resolve(
     """Return the rule, overridden by settings and resolved by the examples."""
     if own := [key for key in settings if key.split(".")[0] in ("task", "tasks")]:
         raise UserError(f"{argument('settings')}: {own[0]} belongs to a task", remedy="set it in the task's `settings`")
-    rule = _rule(tables, start, base, examples)
+    rule = _rule(tables, start, base, examples) | {"tasks": {name: to_table(task) for name, task in asked.items()}}
     recipe = convert(put(rule, settings, MultitaskRecipe), MultitaskRecipe, argument("settings"))
     tasks = {}
     for name, task in recipe.tasks.items():
@@ -266,8 +266,8 @@ def _resolve(
 def _rule(
     tables: Mapping[str, TaskTable], start: InitialModel, base: Model, examples: Mapping[str, Examples]
 ) -> dict[str, Any]:
-    """Return the default recipe, with the settings of each task."""
-    tasks, rates, sequences, steps = {}, [], [], 0
+    """Return the default recipe, without the tasks."""
+    rates, sequences, steps = [], [], 0
     for name, table in tables.items():
         number = len(examples[name].train)
         rule: dict[str, Any] = defaults(
@@ -278,17 +278,10 @@ def _rule(
             tokens=base.tokens,
             contrasted=TASKS[table.task]().contrasts(examples[name].train),
         )
-        of_task = put(
-            {"task": rule["task"] | inherited(table.task, base)},
-            {f"task.{key}": value for key, value in table.settings.items()},
-            _OneTask,
-        )
-        tasks[name] = to_table(convert(of_task, _OneTask, f"{name}: settings").task)
         rates.append(rule["optimizer"]["learning_rate"])
         sequences.append(rule["batch"]["sequences"])
         steps += math.ceil(rule["budget"]["epochs"] * number / rule["batch"]["sequences"])
     return {
-        "tasks": tasks,
         "batch": {"sequences": max(sequences)},
         "optimizer": rule["optimizer"] | {"learning_rate": min(rates)},
         "schedule": rule["schedule"],

@@ -5,10 +5,13 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const ofWords = data.kind === "token-classification";
 const choose = data.kind === "multi-label" ? chooseLabels : chooseLabel;
 const field = ofWords ? "tags" : "label";
+/** What is shown of a line: other columns of the file may have any name, also one that examples.js reads. */
+const SHOWN = [...(ofWords ? ["words"] : ["text", "text_b"]), "given", "suggested", "probability", "rank", "source", "equal_to"];
 /** Of each record, what its line is without its labels: as text, because JavaScript rounds large numbers. */
 const rest = new Map();
 const records = data.records.map((line) => {
-  const record = JSON.parse(line);
+  const values = JSON.parse(line);
+  const record = Object.fromEntries(SHOWN.filter((name) => name in values).map((name) => [name, values[name]]));
   record[field] = record.given;
   rest.set(record, line);
   return record;
