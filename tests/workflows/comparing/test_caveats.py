@@ -185,3 +185,13 @@ def test_a_first_look_replaces_no_report_of_more(inputs, published, tmp_path):
     assert {arm.name: arm.state for arm in outcome.arms} == {"frozen": "complete", "finetuned": "complete"}
     (look,) = outcome.looks
     assert set(look.scores) == {"frozen", "finetuned"}, "both arms have the features of the checkpoint"
+
+
+def test_test_examples_are_called_so(inputs, published, tmp_path):
+    words = {"arms": f"{published}@frozen,{published}@average", "seeds": 1}
+    files = {"train": inputs / "train.tsv", "test": shutil.copy(inputs / "train.tsv", tmp_path / "test.tsv")}
+    options = {"device": "cpu", "precision": "float32", "quiet": True}
+    outcome = unmask.compare(out=tmp_path / "out", **words, **files, **options)
+    (warning,) = [each for each in outcome.warnings if "training examples" in each]
+    assert "40 of the 40 test examples (100.0 %) are also training examples" in warning
+    assert " dev " not in (tmp_path / "out" / "report.md").read_text().partition("Cells:")[0]

@@ -10,7 +10,7 @@ import unmask
 from unmask.cli.main import main
 from unmask.support.errors import UserError
 from unmask.workflows.comparing.checks import check_comparison
-from unmask.workflows.comparing.settings import read_budget, read_comparison
+from unmask.workflows.comparing.settings import Arm, read_budget, read_comparison
 
 HERE = {"device": "cpu", "precision": "float32", "quiet": True}
 
@@ -74,6 +74,13 @@ def test_a_test_set_that_cannot_be_held_out_is_asked_for_by_its_name(inputs, tmp
     words = {"text": inputs / "text.txt", "budget": "2ktok", "arms": "bert-tiny,random"}
     with pytest.raises(UserError, match="2 examples are too few to hold out a tenth; pass test=FILE"):
         unmask.compare(out=tmp_path / "out", train=tmp_path / "few.tsv", **words, **HERE)
+
+
+def test_scores_by_another_label_are_not_compared(inputs):
+    arms = {"a": Arm(recipe="bert-tiny"), "b": Arm(recipe="bert-tiny", task_settings={"task.positive": "cat"})}
+    comparison = msgspec.structs.replace(read_comparison(inputs / "pets.toml"), arms=arms)
+    with pytest.raises(UserError, match=r"arm 'b': scores by another task\.positive cannot be compared; .*task 'pets'"):
+        check_comparison(comparison)
 
 
 @pytest.mark.parametrize("budget", ["1023.2tok", "999999tok", "1.23456e16flop", "0.5min", "7s", "12345678tok"])

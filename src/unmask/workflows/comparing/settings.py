@@ -222,7 +222,7 @@ class TaskData(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def files(self) -> LabelledFiles:
         """Its files as fine-tuning reads them."""
         train, test = (as_sources(files, self.encoding) for files in (self.train, self.test))
-        return LabelledFiles(train, test, self.columns, self.format)
+        return LabelledFiles(train, test, self.columns, self.format, role="test")
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
