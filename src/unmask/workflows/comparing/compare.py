@@ -28,8 +28,9 @@ from unmask.workflows.comparing.checks import check_comparison
 from unmask.workflows.comparing.design import read_factors
 from unmask.workflows.comparing.outcome import Outcome
 from unmask.workflows.comparing.planner import Planner
+from unmask.workflows.comparing.recommendation import limits
 from unmask.workflows.comparing.report import write_report
-from unmask.workflows.comparing.results import conclude, limits
+from unmask.workflows.comparing.results import conclude
 from unmask.workflows.comparing.settings import (
     Comparison,
     TaskData,
