@@ -76,6 +76,24 @@ def test_a_test_set_that_cannot_be_held_out_is_asked_for_by_its_name(inputs, tmp
         unmask.compare(out=tmp_path / "out", train=tmp_path / "few.tsv", **words, **HERE)
 
 
+def test_what_a_task_is_learned_from_is_checked_before_anything_is_trained(inputs, tmp_path):
+    """A label of test examples alone, and too few examples to hold out a tenth for a search."""
+    words = {"text": inputs / "text.txt", "budget": "2ktok", "arms": "bert-tiny,random", "out": tmp_path / "out"}
+    (tmp_path / "test.tsv").write_text("text\tlabel\na dog\tdog\na mouse\tmouse\n")
+    with pytest.raises(UserError, match=r"test\.tsv:3: no training example has the label 'mouse'"):
+        unmask.compare(train=inputs / "train.tsv", test=tmp_path / "test.tsv", **words, **HERE)
+    tagged = {kind: f"Anna B-{kind}\nsleeps O\n\n" * 20 for kind in ("PER", "LOC")}
+    (tmp_path / "train.conll").write_text(tagged["PER"])
+    (tmp_path / "test.conll").write_text(tagged["PER"] + tagged["LOC"])
+    files = {"train": tmp_path / "train.conll", "test": tmp_path / "test.conll"}
+    with pytest.raises(UserError, match=r"test\.conll.*: no training example has the label 'LOC'"):
+        unmask.compare(task="token-classification", **files, **words, **HERE)
+    (tmp_path / "few.tsv").write_text("text\tlabel\na dog\tdog\na cat\tcat\n")
+    with pytest.raises(UserError, match="2 examples are too few to hold out a tenth; add training examples, or omit"):
+        unmask.compare(train=tmp_path / "few.tsv", test=inputs / "test.tsv", search=True, **words, **HERE)
+    assert not (tmp_path / "out").exists()
+
+
 def test_scores_by_another_label_are_not_compared(inputs):
     arms = {"a": Arm(recipe="bert-tiny"), "b": Arm(recipe="bert-tiny", task_settings={"task.positive": "cat"})}
     comparison = msgspec.structs.replace(read_comparison(inputs / "pets.toml"), arms=arms)

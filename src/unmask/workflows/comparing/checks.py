@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from unmask.data.labelled.label_cells import shown
 from unmask.recipes.recipe import FinetuningRecipe, as_recipe
 from unmask.support.errors import UserError, nearest
 from unmask.support.messages import argument
 from unmask.support.settings import Overrides, convert, put
 from unmask.tasks import TASKS
+from unmask.tasks.task import Task
 from unmask.workflows.comparing.settings import Arm, Comparison, TaskData, read_budget
 from unmask.workflows.distillation.lesson import Lesson
-from unmask.workflows.finetuning.examples import drawn, read_parts
+from unmask.workflows.finetuning.examples import Parts, choose_tenth, drawn, read_parts
 from unmask.workflows.finetuning.job import FinetuningJob, InitialModel, defaults
 from unmask.workflows.pretraining.checks import refuse_fixed
 
@@ -20,6 +22,8 @@ MAX_MODELS = 10_000
 """Maximum number of arms × tasks × seeds, for each of which a model is trained."""
 FEWEST_TO_RACE = 3
 """Number of seeds from which on an arm can stop before its last one."""
+SEARCHED = f"add training examples, or omit {argument('search')}, which holds out a tenth of them"
+"""What to do if there are too few examples to search learning rates."""
 
 
 def check_comparison(comparison: Comparison) -> dict[str, Arm]:
@@ -166,21 +170,43 @@ def _scoring(data: TaskData) -> list[str]:
 
 
 def settle_scoring(comparison: Comparison, name: str, data: TaskData) -> dict[str, Any]:
-    """Read the labeled files of a task; return the settings that its metrics depend on, by their keys.
+    """Read and check the labeled files of a task; return the settings that its metrics depend on, by their keys.
 
     They are settled by all training examples, and so the same for all arms, seeds and numbers of examples, whichever
     label a checkpoint calls the second, and whichever labels or grades the examples that a run draws have.
 
     Raises:
-        UserError: a file cannot be read, there are too few examples, or the task does not have the metric that decides.
+        UserError: a file cannot be read, there are too few examples, a test example has a label that no training
+            example has, or the task does not have the metric that decides.
     """
     source = f"task '{name}'"
     task = _recipe(data, {**comparison.task_settings, **data.settings}, source, Arm()).task
     parts = read_parts(task, data.files)
-    drawn(parts.train, data.limit, {})
+    chosen = drawn(parts.train, data.limit, {})
+    if comparison.search:  # rates are chosen on a tenth of them
+        choose_tenth(task, chosen, task.identities(chosen), SEARCHED)
+    _check_labels(task, parts)
     task = task.settle(parts.train, parts.labels) if task.scoring else task
     known = task.metrics_of(parts.held, parts.labels)
     if data.metric and data.metric not in known:
         raise UserError(f"{source}: no metric '{data.metric}' to decide by", remedy=nearest(data.metric, known))
     settled = {f"task.{setting}": getattr(task, setting) for setting in task.scoring}
     return {key: value for key, value in settled.items() if value not in (None, "")}
+
+
+def _check_labels(task: Task, parts: Parts) -> None:
+    """Check that models learn all labels that they are tested on.
+
+    Raises:
+        UserError: no training example has one of them.
+    """
+    known = task.classes(parts.labels)
+    for example in parts.held:
+        for label in task.labels_of(example):
+            if label not in known:
+                raise UserError(
+                    f"no training example has the label {shown(label)}",
+                    file=example.file,
+                    line=getattr(example, "line", None),
+                    remedy="correct it, or add examples of it to train",
+                )
