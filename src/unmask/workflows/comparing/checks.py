@@ -26,8 +26,8 @@ SEARCHED = f"add training examples, or omit {argument('search')}, which holds ou
 """What to do if there are too few examples to search learning rates."""
 
 
-def check_comparison(comparison: Comparison) -> dict[str, Arm]:
-    """Check what can be checked before a file is read; return the arms by name.
+def check_comparison(comparison: Comparison) -> None:
+    """Check what can be checked before a file is read.
 
     Raises:
         UserError: an arm or a task is unknown, or parts contradict each other.
@@ -88,7 +88,6 @@ def check_comparison(comparison: Comparison) -> dict[str, Arm]:
     _check_settings(comparison, arms)
     if comparison.budget:
         read_budget(comparison.budget)
-    return arms
 
 
 def _check_without_tasks(comparison: Comparison, arms: Mapping[str, Arm]) -> None:
