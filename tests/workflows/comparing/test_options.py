@@ -1,5 +1,6 @@
 """Options of a comparison that would have no effect are refused."""
 
+import json
 import re
 import shlex
 
@@ -89,8 +90,15 @@ def test_what_a_task_is_learned_from_is_checked_before_anything_is_trained(input
     with pytest.raises(UserError, match=r"test\.conll.*: no training example has the label 'LOC'"):
         unmask.compare(task="token-classification", **files, **words, **HERE)
     (tmp_path / "few.tsv").write_text("text\tlabel\na dog\tdog\na cat\tcat\n")
-    with pytest.raises(UserError, match="2 examples are too few to hold out a tenth; add training examples, or omit"):
+    with pytest.raises(UserError, match="2 examples are too few to hold out a tenth; add training examples"):
         unmask.compare(train=tmp_path / "few.tsv", test=inputs / "test.tsv", search=True, **words, **HERE)
+    asked = [{"id": f"{n}", "question": "who?", "answers": [], "is_impossible": True} for n in range(3)]
+    told = {"id": "3", "question": "who?", "answers": [{"text": "Anna", "answer_start": 0}], "is_impossible": False}
+    data = {"data": [{"title": "t", "paragraphs": [{"context": "Anna sleeps.", "qas": [*asked, told]}]}]}
+    (tmp_path / "train.json").write_text(json.dumps(data))
+    files = {"train": tmp_path / "train.json", "test": tmp_path / "train.json"}
+    with pytest.raises(UserError, match="1 passage is too few to hold out a tenth; add training examples, or set what"):
+        unmask.compare(task="question-answering", **files, **words, **HERE)
     assert not (tmp_path / "out").exists()
 
 

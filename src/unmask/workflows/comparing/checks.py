@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from unmask.data.labelled.label_cells import shown
 from unmask.recipes.recipe import FinetuningRecipe, as_recipe
 from unmask.support.errors import UserError, nearest
@@ -14,16 +16,15 @@ from unmask.tasks import TASKS
 from unmask.tasks.task import Task
 from unmask.workflows.comparing.settings import Arm, Comparison, TaskData, read_budget
 from unmask.workflows.distillation.lesson import Lesson
-from unmask.workflows.finetuning.examples import Parts, choose_tenth, drawn, read_parts
+from unmask.workflows.finetuning.examples import Examples, Parts, drawn, read_parts
 from unmask.workflows.finetuning.job import FinetuningJob, InitialModel, defaults
+from unmask.workflows.finetuning.prepare import by_folds
 from unmask.workflows.pretraining.checks import refuse_fixed
 
 MAX_MODELS = 10_000
 """Maximum number of arms × tasks × seeds, for each of which a model is trained."""
 FEWEST_TO_RACE = 3
 """Number of seeds from which on an arm can stop before its last one."""
-SEARCHED = f"add training examples, or omit {argument('search')}, which holds out a tenth of them"
-"""What to do if there are too few examples to search learning rates."""
 
 
 def check_comparison(comparison: Comparison) -> None:
@@ -179,13 +180,15 @@ def settle_scoring(comparison: Comparison, name: str, data: TaskData) -> dict[st
             example has, or the task does not have the metric that decides.
     """
     source = f"task '{name}'"
-    task = _recipe(data, {**comparison.task_settings, **data.settings}, source, Arm()).task
-    parts = read_parts(task, data.files)
+    recipe = _recipe(data, {**comparison.task_settings, **data.settings}, source, Arm())
+    parts = read_parts(recipe.task, data.files)
     chosen = drawn(parts.train, data.limit, {})
-    if comparison.search:  # rates are chosen on a tenth of them
-        choose_tenth(task, chosen, task.identities(chosen), SEARCHED)
-    _check_labels(task, parts)
-    task = task.settle(parts.train, parts.labels) if task.scoring else task
+    _check_labels(recipe.task, parts)
+    task = recipe.task.settle(parts.train, parts.labels)
+    recipe = msgspec.structs.replace(recipe, task=task)
+    tunes = task.tunes and not by_folds(recipe, chosen)
+    if comparison.search or recipe.budget.patience is not None or tunes:  # on a tenth of them
+        Examples(chosen, [], parts.labels, []).inner(task)
     known = task.metrics_of(parts.held, parts.labels)
     if data.metric and data.metric not in known:
         raise UserError(f"{source}: no metric '{data.metric}' to decide by", remedy=nearest(data.metric, known))
