@@ -3,12 +3,14 @@
 Bags of words, or of sequences of 2 to 4 characters, in phrases of SST-2, ChnSentiCorp's reviews, and paragraphs of the
 demo's topics; naive Bayes and logistic regression; 125 texts, 250, 500, and so on, of three seeds. Four budgets in turn
 are extrapolated to 4 and 8 times the largest of them. The curves of `suggest.py` are extrapolated, too: from 60, 80
-and 100 labels to 200, of one seed.
+and 100 labels to 200, of one seed. Curves of a known form, of three seeds at an eighth, a quarter, half and all of a
+budget, are extrapolated to 4 and 10 times it: power laws, such ones that have almost reached their asymptote, and those
+that stop, or change their exponent, at one to four times the budget.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from common import RESULTS, SHARED, add, parse, read
@@ -18,11 +20,15 @@ from sklearn.linear_model import SGDClassifier
 from sklearn.naive_bayes import MultinomialNB
 
 from unmask.metrics.comparison.outlook import extrapolate
+from unmask.support.errors import UserError
 
 REVIEWS = "classification/chnsenticorp"
 SMALLEST, LARGEST, SEEDS, SCORED = 125, 16_000, 3, 1500
 FITTED = 4
 """Number of budgets that are extrapolated."""
+FORMS = ("power law", "near its asymptote", "stops", "another exponent")
+PLANTED = 300
+"""Forms of planted curves, and number of each."""
 Curve = list[tuple[int, int, float]]
 """Budget, seed and accuracy of each run."""
 
@@ -68,9 +74,49 @@ def check(data: str, curve: Curve, fitted: list[int], target: int) -> None:
     add("outlook", {"data": data, "fitted": fitted, "target": target}, record)
 
 
+def planted(rng: np.random.Generator, form: str) -> Callable[[np.ndarray], np.ndarray]:
+    """Return accuracies as a function of the budget."""
+    asymptote, height, exponent = rng.uniform(70, 98), rng.uniform(3, 20), rng.uniform(0.1, 0.7)
+    end = 4 ** rng.random()
+    if form == "near its asymptote":
+        height, exponent = height / 8, rng.uniform(1, 2)
+    bend = {"stops": 0.0, "another exponent": rng.choice([0.33, 2.5])}.get(form, 1.0)
+
+    def accuracy(budgets: np.ndarray) -> np.ndarray:
+        later = np.maximum(budgets / end, 1) ** (-exponent * bend)
+        return np.asarray(asymptote - height * np.minimum(budgets, end) ** -exponent * later)
+
+    return accuracy
+
+
+def check_planted(form: str) -> None:
+    """Extrapolate curves of a form, and add how many of the later runs lie in the intervals."""
+    rng, budgets, targets = np.random.default_rng(SEEDS), np.repeat([0.125, 0.25, 0.5, 1.0], SEEDS), (4.0, 10.0)
+    inside, errors, widths = [], [], []
+    for _ in range(PLANTED):
+        accuracy, noise = planted(rng, form), rng.choice([0.3, 1.0])
+        scores, later = (
+            np.clip(accuracy(np.array(at)) + rng.normal(0, noise, len(at)), 0, 100) for at in (budgets, targets)
+        )
+        try:
+            outlook = extrapolate(budgets.tolist(), scores.tolist(), targets, bounds=(0, 100))
+        except UserError:  # scores do not improve
+            continue
+        inside.append((outlook.low <= later) & (later <= outlook.high))
+        errors.append(outlook.scores - later)
+        widths.append(outlook.high - outlook.low)
+    columns = zip(targets, np.sum(inside, 0), np.mean(widths, 0), np.mean(errors, 0), strict=True)
+    for times, hits, width, error in columns:
+        record = {"times": times, "inside": int(hits), "runs": len(inside)}
+        record |= {"width": round(float(width), 2), "error": round(float(error), 2)}
+        add("outlook", {"data": f"planted: {form}", "fitted": sorted(set(budgets)), "target": times}, record)
+
+
 def main() -> None:
     """Extrapolate all curves."""
     parse(__doc__)
+    for form in FORMS:
+        check_planted(form)
     for name, examples in texts():
         labels = np.unique([example.label for example in examples], return_inverse=True)[1]
         for analyzer, lengths in (("word", (1, 1)), ("char", (2, 4))):

@@ -159,7 +159,8 @@ def test_a_comparison_can_be_made(compare, excerpt, name, tmp_path):
     assert not re.search(r"\{[\w/-]+\}", write(comparison))
     for task in comparison.tasks.values():
         assert all(Path(file).is_file() for file in [*task.train, *task.test, *task.unlabelled])
-    arms = check_comparison(comparison)
+    check_comparison(comparison)
+    arms = comparison.named_arms()
     for arm in arms.values():
         assert not arm.model or Path(arm.model).is_dir()
     toy = at_toy_size(comparison, tmp_path, excerpt)

@@ -38,3 +38,16 @@ def test_outlook(benchmark_module, records, monkeypatch):
     outlook.check("toy", rising, [125, 250, 500], 2000)
     (run,) = records("outlook")
     assert (run["data"], run["times"], run["inside"], run["runs"]) == ("toy", 4.0, 3, 3)
+
+
+@pytest.mark.parametrize("form", ["power law", "near its asymptote", "stops", "another exponent"])
+def test_planted_curves(benchmark_module, records, monkeypatch, form):
+    outlook = benchmark_module("outlook")
+    accuracy = outlook.planted(np.random.default_rng(0), form)
+    scores = accuracy(2.0 ** np.arange(-3, 9))
+    assert form in outlook.FORMS and (np.diff(scores) >= 0).all() and (scores[-1] == scores[-2]) == (form == "stops")
+    monkeypatch.setattr(outlook, "PLANTED", 3)
+    outlook.check_planted(form)
+    assert [(run["data"], run["times"], run["runs"]) for run in records("outlook")] == [
+        (f"planted: {form}", times, 3) for times in (4.0, 10.0)
+    ]

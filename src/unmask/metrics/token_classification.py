@@ -25,6 +25,9 @@ ROLES = {"B": "B", "I": "I", "M": "I", "E": "E", "L": "E", "S": "S", "W": "S", "
 
 
 _UNNAMED = re.compile(r"LABEL_\d+")
+NAMES = ("precision", "recall", "f1")
+NAMES_WITH_MACRO = (*NAMES, *(f"{name}_macro" for name in NAMES))
+"""Metrics of `measure` and `measure_with_macro`."""
 
 
 class Chunk(NamedTuple):

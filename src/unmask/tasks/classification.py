@@ -116,6 +116,7 @@ class Classification(TextTask, frozen=True, kw_only=True, tag="classification"):
 
     part = "classification"
     metric = "accuracy"
+    scoring = ("positive",)
     card = Card(title="A text classifier", pipeline="text-classification")
     exports = True
     fields = Fields(soft=True)
@@ -260,6 +261,10 @@ class Classification(TextTask, frozen=True, kw_only=True, tag="classification"):
     def predicted(self, prediction: Prediction) -> dict[str, float]:
         """See `RowTask`: one."""
         return {prediction.label: prediction.scores[prediction.label]}
+
+    def metrics_of(self, examples: Sequence[Row], labels: Sequence[str]) -> Sequence[str]:
+        """See `Task`."""
+        return ("accuracy", "f1", "f1_macro", "balanced_accuracy", "matthews_correlation")
 
     def measure(self, examples: Sequence[Row], predictions: Sequence[Prediction], labels: Sequence[str]) -> Measure:
         """See `Task`."""

@@ -87,6 +87,10 @@ class Coqa(Extraction, frozen=True, kw_only=True, tag="coqa"):
 
         return Framed([window.sample for window in windows], read, (*notes, *more))
 
+    def metrics_of(self, examples: Sequence[CoqaQuestion], labels: Sequence[str]) -> Sequence[str]:
+        """See `Task`."""
+        return ("f1", "exact_match")
+
     def measure(
         self, examples: Sequence[CoqaQuestion], predictions: Sequence[KindAnswered], labels: Sequence[str]
     ) -> Measure:

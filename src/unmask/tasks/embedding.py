@@ -230,6 +230,10 @@ class Embedding(PairTask, frozen=True, kw_only=True, tag="embedding"):
             raise UserError("the pairs have no scores, but the training examples have", file=rows[0].file)
         return {TARGET: ((np.array(numbers(rows)) - self.least) / (self.most - self.least)).astype(np.float32)}
 
+    def metrics_of(self, examples: Sequence[Row], labels: Sequence[str]) -> Sequence[str]:
+        """See `Task`."""
+        return ("pearson", "spearman") if _are_scored(examples) else super().metrics_of(examples, labels)
+
     def measure(self, examples: Sequence[Row], predictions: Sequence[Similarity], labels: Sequence[str]) -> Measure:
         """See `Task`: correlations of the cosines with the scores; without scores, how well second texts are found."""
         if not _are_scored(examples):

@@ -19,7 +19,7 @@ from unmask.data.batches.frame import Frame
 from unmask.data.labelled.identities import Identities
 from unmask.data.labelled.question_files import Question, check_ids
 from unmask.support.errors import UserError, check_unicode
-from unmask.support.messages import argument, setting
+from unmask.support.messages import argument
 from unmask.tasks.holding_out import choose_enough_units
 from unmask.tasks.passage_windows import PassageWindow, WindowSettings, best_spans
 from unmask.tasks.routes import AnswerRequest, Route
@@ -163,9 +163,7 @@ class Extraction(Task, frozen=True, kw_only=True):
         self, examples: Sequence[Any], identities: Identities, seed: int, notes: Notes = None
     ) -> np.ndarray:
         """See `Task`: a tenth of the passages, with all their questions."""
-        return choose_passages(
-            examples, seed, f", and {setting('task.threshold', 0)} instead of tuning it" * self.tunes
-        )
+        return choose_passages(examples, seed)
 
     def pose(self, question: str, passage: Texts, history: Sequence[tuple[str, str]] = ()) -> Question:
         """Return a question, asked from a program or a command line, as an example.
@@ -250,16 +248,15 @@ class Extraction(Task, frozen=True, kw_only=True):
         return tuple(listed), best
 
 
-def choose_passages(examples: Sequence[Any], seed: int, more: str = "") -> np.ndarray:
+def choose_passages(examples: Sequence[Any], seed: int) -> np.ndarray:
     """Choose a tenth of the questions, with all others about an equal passage; see `Task.choose_held`.
 
     Args:
         examples: examples with a `passage` and a `file`.
         seed: seed of the random choice.
-        more: what the remedy also suggests if there are too few.
     """
     passages = Identities.of((example.passage,) for example in examples)
-    return choose_enough_units(examples, passages.firsts().tolist(), seed, what="passage", more=more)
+    return choose_enough_units(examples, passages.firsts().tolist(), seed, what="passage")
 
 
 def only_passage(task: Task, question: str, passage: Texts) -> str:

@@ -17,7 +17,6 @@ from unmask.data.batches.rng import derive_rng
 from unmask.data.labelled.duplicates import Overlap
 from unmask.data.labelled.identities import Identities
 from unmask.support.errors import UserError, counted
-from unmask.support.messages import argument
 
 DEV_SHARE = 0.1
 """Share of the training examples that is held out if no dev data is given."""
@@ -53,12 +52,8 @@ def choose_stratified(
     if not held.any():
         message = f"{len(examples)} examples are too few to hold out a tenth"
         if len(set(strata)) == len(examples) > 1 / DEV_SHARE:
-            message = f"each of the {len(examples)} examples has a different label"
-        raise UserError(
-            message,
-            file=examples[0].file,
-            remedy=f"pass {argument('dev', 'FILE')} (for labels that are numbers, use: finetune regression)",
-        )
+            message = f"each of the {len(examples)} examples has a different label (numbers are a task regression)"
+        raise UserError(message, file=examples[0].file)
     return held
 
 
@@ -99,7 +94,7 @@ def _small(numbers: np.ndarray) -> np.ndarray:
 
 
 def choose_enough_units(
-    examples: Sequence[Any], units: Sequence[Hashable], seed: int, *path: int, what: str, more: str = ""
+    examples: Sequence[Any], units: Sequence[Hashable], seed: int, *path: int, what: str
 ) -> np.ndarray:
     """Return what `choose_units` returns, if there is anything.
 
@@ -109,7 +104,6 @@ def choose_enough_units(
         seed: seed of the random choice.
         path: further numbers that the choice depends on.
         what: what a unit is called.
-        more: what the remedy suggests too if there are too few.
 
     Raises:
         UserError: there are too few units, or they are too large.
@@ -119,7 +113,6 @@ def choose_enough_units(
         raise UserError(
             f"{counted(len(set(units)), what)} {'is' if len(set(units)) == 1 else 'are'} too few to hold out a tenth",
             file=examples[0].file,
-            remedy=f"pass {argument('dev', 'FILE')}{more}",
         )
     return held
 

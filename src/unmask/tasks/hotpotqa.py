@@ -185,6 +185,10 @@ class Hotpotqa(Extraction, frozen=True, kw_only=True, tag="hotpotqa"):
 
         return Framed([window.sample for window in windows], read, notes)
 
+    def metrics_of(self, examples: Sequence[HotpotQuestion], labels: Sequence[str]) -> Sequence[str]:
+        """See `Task`."""
+        return metrics.NAMES
+
     def measure(
         self, examples: Sequence[HotpotQuestion], predictions: Sequence[HotpotAnswered], labels: Sequence[str]
     ) -> Measure:

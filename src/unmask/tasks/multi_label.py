@@ -245,6 +245,10 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, tag="multi-label"):
         """See `RowTask`: any number."""
         return {label: prediction.scores[label] for label in prediction.labels}
 
+    def metrics_of(self, examples: Sequence[Row], labels: Sequence[str]) -> Sequence[str]:
+        """See `Task`."""
+        return ("f1_micro", "f1_macro", "mean_average_precision")
+
     def measure(self, examples: Sequence[Row], predictions: Sequence[Labels], labels: Sequence[str]) -> Measure:
         """See `Task`."""
         predicted = np.array([[name in prediction.labels for name in labels] for prediction in predictions], bool)

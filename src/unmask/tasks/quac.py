@@ -112,6 +112,10 @@ class Quac(QuestionAnswering, frozen=True, kw_only=True, tag="quac"):
 
         return Framed([window.sample for window in windows], read, (*notes, *more))
 
+    def metrics_of(self, examples: Sequence[Any], labels: Sequence[str]) -> Sequence[str]:
+        """See `Task`: without the F1 of humans."""
+        return ("f1", "heq_q", "heq_d", "yes_no", "followup", "unanswerable", "unfiltered_f1")
+
     def measure(self, examples: Sequence[Any], predictions: Sequence[Any], labels: Sequence[str]) -> Measure:
         """See `Task`."""
         gold = [metrics.Gold(asked.dialogue, asked.references, asked.yesno, asked.followup) for asked in examples]

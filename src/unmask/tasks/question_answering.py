@@ -136,6 +136,10 @@ class QuestionAnswering(Extraction, frozen=True, kw_only=True, tag="question-ans
 
         return Framed([window.sample for window in windows], read, tuple(notes))
 
+    def metrics_of(self, examples: Sequence[Question], labels: Sequence[str]) -> Sequence[str]:
+        """See `Task`."""
+        return ("exact_match", "f1")
+
     def measure(self, examples: Sequence[Question], predictions: Sequence[Answered], labels: Sequence[str]) -> Measure:
         """See `Task`."""
         return metrics.measure(gold_texts(examples), [prediction.answer for prediction in predictions])

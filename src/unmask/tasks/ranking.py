@@ -77,6 +77,7 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
     activation: Literal["sigmoid", "identity"] | None = None
 
     part = "ranking"
+    scoring = ("least",)
     metric = "ndcg@10"
     card = Card(
         title="A ranking of passages for queries",
@@ -183,11 +184,15 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
         scores = super().rankable(predictions)
         return logits_of(scores) if self.activation == "sigmoid" else scores
 
+    def metrics_of(self, examples: Sequence[Row], labels: Sequence[str]) -> Sequence[str]:
+        """See `Task`: four, if all grades are whole numbers."""
+        gains = self._gains(examples)
+        return ("ndcg@10", "mrr@10", "map", "recall@10") if (gains == gains.round()).all() else ("ndcg@10",)
+
     def measure(self, examples: Sequence[Row], predictions: Sequence[Score], labels: Sequence[str]) -> Measure:
-        """See `Task`: means over the queries with a relevant passage; if all grades are whole numbers, four metrics."""
-        gains = np.array(numbers(examples)) - (self.least or 0.0)
+        """See `Task`: means over the queries with a relevant passage."""
+        gains, names = self._gains(examples), self.metrics_of(examples, labels)
         scores = self.rankable(predictions)
-        whole = bool((gains == gains.round()).all())
         values: dict[str, np.ndarray] = {}
         weights = np.zeros(len(examples))  # of each pair: all pairs of a query have the weight 1 together
         for rows in _by_query(examples):
@@ -195,7 +200,7 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
                 ranked = gains[rows][retrieval.in_order(scores[rows], np.arange(len(rows)))]
                 of_query = retrieval.query_metrics(ranked, gains[rows])
                 weights[rows] = 1 / len(rows)
-                for name in ("ndcg@10", "mrr@10", "map", "recall@10") if whole else ("ndcg@10",):
+                for name in names:
                     values.setdefault(name, np.zeros(len(examples)))[rows] = of_query[name]
         if not values:
             raise UserError("no query has a relevant passage", file=examples[0].file, remedy="set task.least lower")
@@ -208,6 +213,10 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
             }
 
         return measure
+
+    def _gains(self, examples: Sequence[Row]) -> np.ndarray:
+        """Return the gain of each passage, (examples,)."""
+        return np.array(numbers(examples)) - (self.least or 0.0)
 
     def labelled(self, examples: Sequence[Row], predictions: Sequence[Score]) -> list[Row]:
         """See `Task`; with the binary loss, the grades that stand for the probabilities."""

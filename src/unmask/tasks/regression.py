@@ -186,6 +186,10 @@ class Regression(ScoreTask, frozen=True, kw_only=True, tag="regression"):
         words = partial(self.sample_words, tokenizer, examples, texts)
         return Framed(texts.samples, read, texts.notes, outputs, texts.cut, words)
 
+    def metrics_of(self, examples: Sequence[Row], labels: Sequence[str]) -> Sequence[str]:
+        """See `Task`."""
+        return ("pearson", "spearman")
+
     def measure(self, examples: Sequence[Row], predictions: Sequence[Score], labels: Sequence[str]) -> Measure:
         """See `Task`."""
         predicted = np.array([prediction.score for prediction in predictions])

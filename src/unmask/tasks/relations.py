@@ -232,6 +232,10 @@ class Relations(AnnotatedTask, frozen=True, kw_only=True, tag="relations"):
         words = (subwords[word] for sentence in examples for word in sentence.words)
         return Framed(samples, read, (*notes, *tokenizer.notes(words)))
 
+    def metrics_of(self, examples: Sequence[TaggedSentence], labels: Sequence[str]) -> Sequence[str]:
+        """See `Task`."""
+        return metrics.NAMES_WITH_MACRO
+
     def measure(
         self, examples: Sequence[TaggedSentence], predictions: Sequence[Related], labels: Sequence[str]
     ) -> Measure:

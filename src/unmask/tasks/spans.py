@@ -163,6 +163,10 @@ class Spans(EntityTask, frozen=True, kw_only=True, tag="spans"):
         words = (subwords[word] for sentence in examples for word in sentence.words)
         return Framed(samples, read, (*notes, *tokenizer.notes(words)))
 
+    def metrics_of(self, examples: Sequence[TaggedSentence], labels: Sequence[str]) -> Sequence[str]:
+        """See `Task`."""
+        return metrics.NAMES_WITH_MACRO
+
     def measure(
         self, examples: Sequence[TaggedSentence], predictions: Sequence[Tagged], labels: Sequence[str]
     ) -> Measure:

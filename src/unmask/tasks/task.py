@@ -215,6 +215,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         length: maximum length of its sequences in tokens, special tokens included.
         part: name of its head and of its part of the loss.
         metric: the metric that selects the best of several models; higher is better.
+        scoring: its settings that `measure` depends on, which `settle` may resolve: models are comparable only if they
+            are the same.
         card: what it says of its models.
         head: what its head begins with, and how it is stored.
         route: how the server asks it; a `Reason`: it is not served, and why.
@@ -232,6 +234,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     part: ClassVar[str]
     metric: ClassVar[str]
+    scoring: ClassVar[tuple[str, ...]] = ()
     card: ClassVar[Card]
     head: ClassVar[HeadOrigin] = HeadOrigin()
     route: ClassVar[Route | Reason] = Reason("it declares no route", "set `route` in its class")
@@ -475,6 +478,13 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     @abstractmethod
     def measure(self, examples: Sequence[Any], predictions: Sequence[Any], labels: Sequence[str]) -> Measure:
         """Return the official metrics, times 100, as a function of a selection of the examples."""
+
+    def metrics_of(self, examples: Sequence[Any], labels: Sequence[str]) -> Sequence[str]:
+        """Return the names of the metrics of `measure` by which models can be compared on these examples.
+
+        They are from 0, or from -100, to 100 (`metrics.intervals.lowest`), and more is better.
+        """
+        return (self.metric,)
 
     def groups(self, examples: Sequence[Any]) -> Sequence[Hashable] | None:
         """Return the group of each example, if there are groups of examples that depend on each other."""

@@ -160,6 +160,10 @@ class PairTask(RowTask, frozen=True, kw_only=True):
         """
         return {}
 
+    def metrics_of(self, examples: Sequence[Row], labels: Sequence[str]) -> Sequence[str]:
+        """See `Task`."""
+        return ("accuracy", "reciprocal_rank")
+
     def measure(self, examples: Sequence[Row], predictions: Sequence[Similarity], labels: Sequence[str]) -> Measure:
         """See `Task`: how well second texts are found."""
         ranks = np.array([prediction.rank for prediction in predictions])

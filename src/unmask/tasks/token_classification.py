@@ -157,6 +157,10 @@ class TokenClassification(EntityTask, frozen=True, kw_only=True, tag="token-clas
             if labels[tag] != "O"
         ]
 
+    def metrics_of(self, examples: Sequence[TaggedSentence], labels: Sequence[str]) -> Sequence[str]:
+        """See `Task`."""
+        return (*(("accuracy",) if are_word_tags(labels) else ()), *metrics.NAMES)
+
     def measure(
         self, examples: Sequence[TaggedSentence], predictions: Sequence[Tagged], labels: Sequence[str]
     ) -> Measure:

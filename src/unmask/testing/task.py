@@ -23,6 +23,7 @@ from unmask.inference.export import Export, export_model
 from unmask.inference.load import load
 from unmask.inference.predictor import Predictor
 from unmask.inference.stream import save_predictions
+from unmask.metrics.intervals import lowest
 from unmask.model.model import Model, save_model
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import BuildContext
@@ -140,8 +141,12 @@ def _evaluate(model: Path, data: str | Path, folder: Path) -> None:
     """Evaluate a model against itself, with a page of its mistakes."""
     page = folder / "errors.html"
     result = evaluate(model, data, against=model, errors=page, **MACHINE, quiet=True)
-    metric = load(model, device="cpu").task.metric
-    assert metric in result["metrics"], f"the metric {metric} is not measured"
+    trained = load(model, device="cpu").model
+    task, metrics = trained.task, result["metrics"]
+    assert task is not None and task.metric in metrics, "its metric is not measured"
+    compared = task.metrics_of(task.read([data], columns={}), trained.labels)
+    wrong = [name for name in compared if name not in metrics or lowest(name) is None]
+    assert compared and not wrong, f"{', '.join(wrong)}: in `metrics_of`, but not measured, or without a known range"
     assert all(map(np.isfinite, result["metrics"].values())), "a metric is not a number"
     assert result["against"]["metrics"] == result["metrics"], "the same model has other scores"
     assert page.stat().st_size

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from unmask.metrics.comparison.outlook import extrapolate
+from unmask.metrics.comparison.outlook import EXPONENTS, extrapolate
 from unmask.support.errors import UserError
 
 BUDGETS = np.repeat([1 / 8, 1 / 4, 1 / 2, 1], 3)
@@ -33,6 +33,47 @@ def test_planted_runs_lie_in_the_intervals():
         assert outlook.high[1] - outlook.low[1] > outlook.high[0] - outlook.low[0]
     assert (np.mean(hits, 0) >= 0.8).all(), np.mean(hits, 0)
     assert np.median(widths) < 1
+
+
+def test_curves_near_their_asymptote_are_not_extrapolated_beyond_it():
+    """With exponents from 1 to 2, almost nothing is left to gain at the largest budget."""
+    errors = []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        asymptote, exponent = rng.uniform(70, 98), rng.uniform(1, 2)
+        height = rng.uniform(3, 40) * 8**-exponent
+        scores = asymptote - height * BUDGETS**-exponent + rng.normal(0, 0.3, len(BUDGETS))
+        outlook = extrapolate(BUDGETS, scores, TARGETS, bounds=(0, 100))
+        errors.append(outlook.scores - (asymptote - height * np.array(TARGETS) ** -exponent))
+    assert (np.abs(np.mean(errors, 0)) < 1).all(), np.mean(errors, 0)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_intervals_are_those_of_sampling_all_curves(seed, monkeypatch):
+    """Against weighted draws of exponents, values, slopes and noises from wide ranges, without the closed form."""
+    monkeypatch.setattr("unmask.metrics.comparison.outlook.DRIFT", 0.0)
+    monkeypatch.setattr("unmask.metrics.comparison.outlook.FLOOR", 0.0)
+    monkeypatch.setattr("unmask.metrics.comparison.outlook.DRAWS", 40_000)
+    losses, _ = planted(seed, 0.1)
+    outlook = extrapolate(BUDGETS, losses, TARGETS, bounds=(0, 10), less_is_better=True)
+    rng, number = np.random.default_rng(seed), 1_000_000
+    exponents = rng.choice(EXPONENTS, number)
+    ends = losses[BUDGETS == 1].mean() + rng.uniform(-0.5, 0.5, number)
+    slopes = rng.uniform(0, 2, number)  # minus the derivative at the budget 1
+    noises = np.exp(rng.uniform(np.log(0.03), np.log(0.5), number))
+    squares = sum(
+        (loss - ends - slopes * (budget**-exponents - 1) / exponents) ** 2
+        for budget, loss in zip(BUDGETS, losses, strict=True)
+    )
+    weights = -len(losses) * np.log(noises) - squares / (2 * noises**2)
+    weights = np.exp(weights - weights.max()) * ((exponents < 0) | (ends - slopes / exponents >= 0))
+    drawn = rng.choice(number, 40_000, p=weights / weights.sum())
+    for index, target in enumerate(TARGETS):
+        later = ends[drawn] + slopes[drawn] * (target ** -exponents[drawn] - 1) / exponents[drawn]
+        later = np.clip(later + noises[drawn] * rng.standard_normal(len(drawn)), 0, 10)
+        expected = np.quantile(later, [0.1, 0.5, 0.9])
+        found = [outlook.low[index], outlook.scores[index], outlook.high[index]]
+        assert found == pytest.approx(expected, abs=0.05 * (expected[2] - expected[0])), target
 
 
 def test_scores_are_losses_upside_down():

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -28,7 +29,9 @@ from unmask.workflows.comparing.cells import (
     result_of,
     write_result,
 )
+from unmask.workflows.comparing.recommendation import limits
 from unmask.workflows.comparing.results import conclude
+from unmask.workflows.comparing.scores import race
 from unmask.workflows.comparing.settings import Arm, read_comparison
 from unmask.workflows.finetuning import finetune
 from unmask.workflows.finetuning.prepare import prepare
@@ -185,3 +188,65 @@ def test_a_first_look_replaces_no_report_of_more(inputs, published, tmp_path):
     assert {arm.name: arm.state for arm in outcome.arms} == {"frozen": "complete", "finetuned": "complete"}
     (look,) = outcome.looks
     assert set(look.scores) == {"frozen", "finetuned"}, "both arms have the features of the checkpoint"
+
+
+def test_test_examples_are_called_so(inputs, published, tmp_path):
+    words = {"arms": f"{published}@frozen,{published}@average", "seeds": 1}
+    files = {"train": inputs / "train.tsv", "test": shutil.copy(inputs / "train.tsv", tmp_path / "test.tsv")}
+    options = {"device": "cpu", "precision": "float32", "quiet": True}
+    outcome = unmask.compare(out=tmp_path / "out", **words, **files, **options)
+    (warning,) = [each for each in outcome.warnings if "training examples" in each]
+    assert "40 of the 40 test examples (100.0 %) are also training examples" in warning
+    assert " dev " not in (tmp_path / "out" / "report.md").read_text().partition("Cells:")[0]
+
+
+def raced(inputs, out, accuracy, milliseconds=None):
+    """The plan of a race of four seeds with planted scores and latencies by arm; arms that stop have two seeds."""
+    arms = {name: Arm(recipe="bert-tiny", settings={"encoder.positions": 64 + n}) for n, name in enumerate(accuracy)}
+    plan = planned(changed(inputs, arms=arms, seeds=4, race=True))
+    faked(plan, out, lambda cell: accuracy[cell.arm])
+    for cell in plan.of("cost"):
+        folder_of(out, cell).mkdir(parents=True, exist_ok=True)
+        rows = [EngineMeasurement("torch", "float32", 100.0, (milliseconds or {}).get(cell.arm, 1.0), 5.0, 0.0)]
+        result = {"engines": msgspec.to_builtins(rows), "shape": cell.arm, "elapsed": 1.0}
+        write_result(folder_of(out, cell), cell, result)
+    stopped = race(plan, out).stopped
+    for cell in plan.of("score"):
+        if cell.key in stopped:
+            (folder_of(out, cell) / RESULT).unlink()
+    return plan
+
+
+def test_an_arm_that_a_slow_one_stopped_may_be_the_best_of_the_fast_ones(inputs, tmp_path):
+    """All fast arms are clearly worse than the slow one; they were never compared with each other."""
+    accuracy = {"slow": 0.9, "fast": 0.7, "also fast": 0.7}
+    plan = raced(inputs, tmp_path, accuracy, {"slow": 9.0})
+    outcome = conclude(plan, tmp_path, MACHINE)
+    assert outcome.best == ["slow"] and {arm.state for arm in outcome.arms} == {"complete", "stopped"}
+    fast = conclude(plan, tmp_path, MACHINE, limits(["5ms"]))
+    assert fast.best == [] and fast.recommendation[0].startswith("Not decided within 5 ms: fast, also fast")
+    assert conclude(plan, tmp_path, MACHINE, limits(["20ms"])).best == ["slow"]
+
+
+def test_an_arm_that_failed_stops_none(inputs, tmp_path):
+    accuracy = {"fails": 0.95, "good": 0.8, "bad": 0.6}
+    plan = raced(inputs, tmp_path, accuracy)
+    fails = [cell for cell in plan.of("score") if cell.arm == "fails"]
+    for cell in plan.of("score"):
+        if cell.arm != "fails":
+            faked(replace(plan, cells=(cell,)), tmp_path, lambda cell: accuracy[cell.arm])
+    (folder_of(tmp_path, fails[1]) / RESULT).unlink()
+    (folder_of(tmp_path, fails[1]) / FAILED).write_bytes(msgspec.json.encode(Failure("the disk is full", "", "x")))
+    assert race(plan, tmp_path).losers == {"bad": "good"}
+    for cell in plan.of("score"):  # now it fails later, when it has stopped the others
+        if cell.arm == "fails" and cell.seed < 2:
+            faked(replace(plan, cells=(cell,)), tmp_path, lambda cell: accuracy[cell.arm])
+    (folder_of(tmp_path, fails[2]) / FAILED).write_bytes(msgspec.json.encode(Failure("the disk is full", "", "x")))
+    (folder_of(tmp_path, fails[2]) / RESULT).unlink()
+    losers = race(plan, tmp_path).losers
+    assert losers == {"good": "fails", "bad": "fails"}
+    for cell in plan.of("score"):
+        if cell.arm in losers and cell.seed > 1:
+            (folder_of(tmp_path, cell) / RESULT).unlink()
+    outcome = conclude(plan, tmp_path, MACHINE)
+    assert outcome.best == [] and "Not decided: good" in outcome.recommendation[0]

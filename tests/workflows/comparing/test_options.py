@@ -1,5 +1,6 @@
 """Options of a comparison that would have no effect are refused."""
 
+import json
 import re
 import shlex
 
@@ -10,7 +11,7 @@ import unmask
 from unmask.cli.main import main
 from unmask.support.errors import UserError
 from unmask.workflows.comparing.checks import check_comparison
-from unmask.workflows.comparing.settings import read_budget, read_comparison
+from unmask.workflows.comparing.settings import Arm, read_budget, read_comparison
 
 HERE = {"device": "cpu", "precision": "float32", "quiet": True}
 
@@ -74,6 +75,38 @@ def test_a_test_set_that_cannot_be_held_out_is_asked_for_by_its_name(inputs, tmp
     words = {"text": inputs / "text.txt", "budget": "2ktok", "arms": "bert-tiny,random"}
     with pytest.raises(UserError, match="2 examples are too few to hold out a tenth; pass test=FILE"):
         unmask.compare(out=tmp_path / "out", train=tmp_path / "few.tsv", **words, **HERE)
+
+
+def test_what_a_task_is_learned_from_is_checked_before_anything_is_trained(inputs, tmp_path):
+    """A label of test examples alone, and too few examples to hold out a tenth for a search."""
+    words = {"text": inputs / "text.txt", "budget": "2ktok", "arms": "bert-tiny,random", "out": tmp_path / "out"}
+    (tmp_path / "test.tsv").write_text("text\tlabel\na dog\tdog\na mouse\tmouse\n")
+    with pytest.raises(UserError, match=r"test\.tsv:3: no training example has the label 'mouse'"):
+        unmask.compare(train=inputs / "train.tsv", test=tmp_path / "test.tsv", **words, **HERE)
+    tagged = {kind: f"Anna B-{kind}\nsleeps O\n\n" * 20 for kind in ("PER", "LOC")}
+    (tmp_path / "train.conll").write_text(tagged["PER"])
+    (tmp_path / "test.conll").write_text(tagged["PER"] + tagged["LOC"])
+    files = {"train": tmp_path / "train.conll", "test": tmp_path / "test.conll"}
+    with pytest.raises(UserError, match=r"test\.conll.*: no training example has the label 'LOC'"):
+        unmask.compare(task="token-classification", **files, **words, **HERE)
+    (tmp_path / "few.tsv").write_text("text\tlabel\na dog\tdog\na cat\tcat\n")
+    with pytest.raises(UserError, match="2 examples are too few to hold out a tenth; add training examples"):
+        unmask.compare(train=tmp_path / "few.tsv", test=inputs / "test.tsv", search=True, **words, **HERE)
+    asked = [{"id": f"{n}", "question": "who?", "answers": [], "is_impossible": True} for n in range(3)]
+    told = {"id": "3", "question": "who?", "answers": [{"text": "Anna", "answer_start": 0}], "is_impossible": False}
+    data = {"data": [{"title": "t", "paragraphs": [{"context": "Anna sleeps.", "qas": [*asked, told]}]}]}
+    (tmp_path / "train.json").write_text(json.dumps(data))
+    files = {"train": tmp_path / "train.json", "test": tmp_path / "train.json"}
+    with pytest.raises(UserError, match="1 passage is too few to hold out a tenth; add training examples, or set what"):
+        unmask.compare(task="question-answering", **files, **words, **HERE)
+    assert not (tmp_path / "out").exists()
+
+
+def test_scores_by_another_label_are_not_compared(inputs):
+    arms = {"a": Arm(recipe="bert-tiny"), "b": Arm(recipe="bert-tiny", task_settings={"task.positive": "cat"})}
+    comparison = msgspec.structs.replace(read_comparison(inputs / "pets.toml"), arms=arms)
+    with pytest.raises(UserError, match=r"arm 'b': scores by another task\.positive cannot be compared; .*task 'pets'"):
+        check_comparison(comparison)
 
 
 @pytest.mark.parametrize("budget", ["1023.2tok", "999999tok", "1.23456e16flop", "0.5min", "7s", "12345678tok"])

@@ -91,6 +91,46 @@ def test_the_positive_label_is_the_same_for_all_runs(inputs, tmp_path):
     assert {cell.inputs["settings"]["task.positive"] for cell in plan.of("score")} == {"cat"}, "unless it is named"
 
 
+def test_the_least_grade_is_the_same_for_all_runs(inputs, tmp_path):
+    """The gains of a ranking are counted from it, and a draw may lack the lowest grade."""
+    rows = [f"query {number // 8}\ttext {number}\t{0 if number % 40 == 7 else 1 + number % 3}" for number in range(200)]
+    (tmp_path / "train.tsv").write_text("\n".join(["text\ttext_b\tlabel", *rows]) + "\n")
+    data = TaskData(task="ranking", train=[str(tmp_path / "train.tsv")], examples=[8, 20])
+    plan = planner(inputs, tasks={"search": data}, seeds=3).plan()
+    assert {cell.inputs["settings"]["task.least"] for cell in plan.of("score")} == {0.0}
+
+
+@pytest.mark.parametrize(
+    ("task", "metric", "remedy"),
+    [
+        ("classification", "acuracy", "did you mean 'accuracy'"),
+        ("classification", "pearson", "known: accuracy, "),
+        ("token-classification", "accuracy", "known: f1, precision, recall"),
+        ("token-classification", "f1_macro", "known: f1, precision, recall"),
+        ("regression", "f1", "known: pearson, spearman"),
+        ("embedding", "spearman", "known: accuracy, reciprocal_rank"),
+        ("ranking", "map", "known: ndcg@10"),
+    ],
+)
+def test_metrics_that_a_task_does_not_have_are_refused_before_anything_is_trained(
+    inputs, tmp_path, task, metric, remedy
+):
+    """Also one that only other data of the task have, and that of the second of two tasks."""
+    files = {
+        "classification": (inputs / "train.tsv").read_text(),
+        "token-classification": "".join(f"Anna{n} B-PER\nsleeps O\n\n" for n in range(40)),
+        "regression": "text\tlabel\n" + "".join(f"text {n}\t{n / 7}\n" for n in range(40)),
+        "embedding": "text\ttext_b\n" + "".join(f"text {n}\tother {n}\n" for n in range(40)),
+        "ranking": "text\ttext_b\tlabel\n" + "".join(f"q {n // 4}\tp {n}\t{n % 4 / 3}\n" for n in range(80)),
+    }
+    path = tmp_path / ("train.conll" if task == "token-classification" else "train.tsv")
+    path.write_text(files[task])
+    tasks = {"pets": planner(inputs).comparison.tasks["pets"]}
+    tasks |= {"other": TaskData(task=task, train=[str(path)], test=[str(path)], metric=metric)}
+    with pytest.raises(UserError, match=f"task 'other': no metric '{metric}' to decide by; {remedy}"):
+        planner(inputs, tasks=tasks)
+
+
 def test_equal_arms_without_tasks_are_refused(inputs):
     arms = {"one": Arm(recipe="bert-tiny"), "two": Arm(recipe="bert-tiny")}
     with pytest.raises(UserError, match="arms 'one' and 'two' are the same"):

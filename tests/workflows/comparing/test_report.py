@@ -19,8 +19,9 @@ from unmask.workflows.comparing.cells import MISTAKES, RESAMPLED, folder_of, wri
 from unmask.workflows.comparing.outcome import ArmOutcome, Difference, Estimate, Outcome, TaskFacts, TaskScore
 from unmask.workflows.comparing.pictures import LINE, Point, curves, front, scatter
 from unmask.workflows.comparing.planner import Planner
+from unmask.workflows.comparing.recommendation import Limit, limits
 from unmask.workflows.comparing.report import as_csv, as_markdown, as_page, write_report
-from unmask.workflows.comparing.results import Limit, conclude, limits
+from unmask.workflows.comparing.results import conclude
 from unmask.workflows.comparing.settings import read_comparison
 
 from ..html_page import HOSTILE, Page

@@ -234,12 +234,9 @@ def test_errors_name_the_table(table, message, tmp_path):
         read_comparison(tmp_path / "file.toml")
 
 
-def test_too_many_arms_and_an_unknown_metric():
+def test_too_many_arms():
     with pytest.raises(UserError, match="20,000 arms"):
         check_comparison(Comparison(arms=[f"random:r{number}" for number in range(20_000)], tasks=TASKS))
-    words = ["random:bert-tiny", "random:bert-mini"]
-    with pytest.raises(UserError, match="no metric 'acuracy' to decide by; did you mean 'accuracy'"):
-        check_comparison(Comparison(arms=words, tasks={"t": TaskData(train=["a"], metric="acuracy")}, text=["a"]))
 
 
 def test_a_text_is_no_path(tmp_path):

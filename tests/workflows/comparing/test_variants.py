@@ -25,9 +25,10 @@ from unmask.workflows.comparing.cells import BITS, RESAMPLED, folder_of, result_
 from unmask.workflows.comparing.checks import check_comparison
 from unmask.workflows.comparing.outcome import ArmOutcome, Estimate
 from unmask.workflows.comparing.planner import Planner
+from unmask.workflows.comparing.recommendation import BY_BITS, recommend
 from unmask.workflows.comparing.repeat import command_of
 from unmask.workflows.comparing.report import as_markdown, as_page, summary
-from unmask.workflows.comparing.results import BY_BITS, _recommendation, conclude
+from unmask.workflows.comparing.results import conclude
 from unmask.workflows.comparing.scores import race
 from unmask.workflows.comparing.settings import Arm, Comparison, read_comparison
 from unmask.workflows.finetuning.examples import drawn
@@ -334,7 +335,7 @@ def test_what_is_said_of_bits_is_what_was_measured():
             overall[name] = Resampled((0, 1, 2), -bits, -drawn_bits, 40, None)
             mean = -float(bits.mean())
             arms.append(ArmOutcome(name, "", "complete", parameters=9, score=Estimate(mean, mean, mean)))
-        lines, best = _recommendation(arms, [], overall, BY_BITS)
+        lines, best = recommend(arms, [], overall, {}, BY_BITS)
         means = {name: -float(arm.scores.mean()) for name, arm in overall.items()}
         leader, *others = sorted(means, key=means.__getitem__)
         second = next((name for name in others if name in best), others[0])

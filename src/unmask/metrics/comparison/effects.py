@@ -6,11 +6,10 @@ differ in nothing else: all cells of a full grid, two in a design of one factor 
 such cells, but the levels of all other factors equally often on both sides. Intervals are those of `estimates`: 95 %
 each, paired over the seeds that all cells share.
 
-Fractions of two-level factors are regular: the first factors are a full grid, and each other one is a product of some
-of these. With products of any two or more, main effects are not confounded with each other (resolution III); with
-products of odd numbers, neither are they with effects of pairs (resolution IV). Both have the fewest runs possible: 2^k
-runs have room for 2^k - 1 or 2^(k - 1) factors (Box, Hunter and Hunter 2005, chapters 6 and 7). Effects of pairs are
-added to main effects in resolution III, and effects of triples in resolution IV.
+Fractions of two-level factors are regular: the first factors are a full grid, and each other one is a product of an odd
+number of these. Main effects are then confounded neither with each other nor with effects of pairs (resolution IV), but
+with effects of triples, which are added to them. These are the fewest runs possible: 2^k runs have room for 2^(k - 1)
+factors (Box, Hunter and Hunter 2005, chapters 6 and 7).
 """
 
 from __future__ import annotations
@@ -67,29 +66,20 @@ def one_factor_at_a_time(factors: Factors) -> list[Cell]:
     return [baseline, *others]
 
 
-def fractional_grid(factors: Factors, *, resolution: int = 4) -> list[Cell]:
-    """Return the smallest regular fraction of a full grid, of two-level factors; see the module.
-
-    Args:
-        factors: each with two levels.
-        resolution: 3 or 4.
+def fractional_grid(factors: Factors) -> list[Cell]:
+    """Return the smallest regular fraction of a full grid of two-level factors with resolution IV; see the module.
 
     Raises:
         UserError: a factor has more than two levels (use `one_factor_at_a_time`).
-        ValueError: another resolution.
     """
-    if resolution not in (3, 4):
-        raise ValueError(f"resolution {resolution}: fractions have resolution 3 or 4")
     levels = _checked(factors)
     for name, values in factors.items():
         if len(values) != 2:
             raise UserError(f"{name} has {len(values)} levels", remedy="vary factors with more than two one at a time")
     basic = 1
-    while (2**basic - 1 if resolution == 3 else 2 ** (basic - 1)) < len(levels):
+    while 2 ** (basic - 1) < len(levels):
         basic += 1
-    words = [
-        word for word in range(1, 2**basic) if resolution == 3 or word.bit_count() % 2
-    ]  # factors that are multiplied
+    words = [word for word in range(1, 2**basic) if word.bit_count() % 2]  # factors that are multiplied
     words.sort(key=lambda word: (word.bit_count() > 1, word.bit_count(), word))
     runs = range(2**basic)
     return [

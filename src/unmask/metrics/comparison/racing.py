@@ -20,7 +20,7 @@ from unmask.metrics.comparison.estimates import LEVEL, common_seeds, difference,
 from unmask.metrics.comparison.multibootstrap import Resampled
 
 
-def arms_to_stop(arms: Mapping[str, Resampled], *, looks: int, starters: int, level: float = LEVEL) -> dict[str, str]:
+def arms_to_stop(arms: Mapping[str, Resampled], *, looks: int, starters: int) -> dict[str, str]:
     """Return the arms that stop at this look, each with the arm that is clearly better.
 
     Args:
@@ -28,12 +28,11 @@ def arms_to_stop(arms: Mapping[str, Resampled], *, looks: int, starters: int, le
         looks: number of looks that are planned in all: with one after each seed from the second, but not after the
             last, the number of seeds minus 2.
         starters: number of arms at the start.
-        level: largest probability that the best arm is ever stopped.
     """
     if looks < 1 or starters < 2:
         return {}
     leader = max(arms, key=lambda name: arms[name].scores.mean())
-    each = level / looks / (starters - 1)
+    each = LEVEL / looks / (starters - 1)
     pooled, stopped = pooled_seeds(list(arms.values())), {}
     for name, arm in arms.items():
         if name != leader and len(common_seeds([arm, arms[leader]])) > 1:

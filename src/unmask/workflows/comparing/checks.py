@@ -1,18 +1,24 @@
-"""Refusal of comparisons that cannot be made as they are, before a file is read."""
+"""Refusal of comparisons that cannot be made as they are, before anything is trained."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-from unmask.metrics.intervals import CORRELATIONS, SHARES
+import msgspec
+
+from unmask.data.labelled.label_cells import shown
 from unmask.recipes.recipe import FinetuningRecipe, as_recipe
 from unmask.support.errors import UserError, nearest
 from unmask.support.messages import argument
-from unmask.support.settings import convert, put
+from unmask.support.settings import Overrides, convert, put
 from unmask.tasks import TASKS
-from unmask.workflows.comparing.settings import Arm, Comparison, read_budget
+from unmask.tasks.task import Task
+from unmask.workflows.comparing.settings import Arm, Comparison, TaskData, read_budget
 from unmask.workflows.distillation.lesson import Lesson
+from unmask.workflows.finetuning.examples import Examples, Parts, drawn, read_parts
 from unmask.workflows.finetuning.job import FinetuningJob, InitialModel, defaults
+from unmask.workflows.finetuning.prepare import by_folds
 from unmask.workflows.pretraining.checks import refuse_fixed
 
 MAX_MODELS = 10_000
@@ -21,8 +27,8 @@ FEWEST_TO_RACE = 3
 """Number of seeds from which on an arm can stop before its last one."""
 
 
-def check_comparison(comparison: Comparison) -> dict[str, Arm]:
-    """Check what can be checked before a file is read; return the arms by name.
+def check_comparison(comparison: Comparison) -> None:
+    """Check what can be checked before a file is read.
 
     Raises:
         UserError: an arm or a task is unknown, or parts contradict each other.
@@ -35,9 +41,6 @@ def check_comparison(comparison: Comparison) -> dict[str, Arm]:
     for name, data in comparison.named_tasks().items():
         if data.task not in TASKS:
             raise UserError(f"task '{name}': unknown task '{data.task}'", remedy=nearest(data.task, TASKS))
-        if data.metric and data.metric not in SHARES | CORRELATIONS:
-            known = nearest(data.metric, SHARES | CORRELATIONS)
-            raise UserError(f"task '{name}': no metric '{data.metric}' to decide by", remedy=known)
         if not data.train:
             raise UserError(f"task '{name}': there are no training examples", remedy="name files in train")
         if data.limit is not None and data.limit < 1:
@@ -86,7 +89,6 @@ def check_comparison(comparison: Comparison) -> dict[str, Arm]:
     _check_settings(comparison, arms)
     if comparison.budget:
         read_budget(comparison.budget)
-    return arms
 
 
 def _check_without_tasks(comparison: Comparison, arms: Mapping[str, Arm]) -> None:
@@ -132,7 +134,6 @@ def _check_settings(comparison: Comparison, arms: Mapping[str, Arm]) -> None:
     Raises:
         UserError: one is unknown or invalid, or has no effect.
     """
-    body = as_recipe("bert-tiny").encoder  # settings are checked alike for all models
     for name, arm in arms.items():
         if arm.teacher:
             _check_student(name, arm, arms)
@@ -144,10 +145,70 @@ def _check_settings(comparison: Comparison, arms: Mapping[str, Arm]) -> None:
             settings = {**comparison.task_settings, **data.settings, **arm.task_settings}
             if "seed" in settings:
                 raise UserError(f"task '{task}': seed has no effect", remedy=f"pass {argument('seeds')}")
+            if scoring := [key for key in arm.task_settings if key in _scoring(data)]:
+                raise UserError(
+                    f"arm '{name}': scores by another {scoring[0]} cannot be compared",
+                    remedy=f"set it for all arms: settings of the task '{task}'",
+                )
             model = InitialModel(arm.model or arm.recipe)
             FinetuningJob(data.task, model, data.files, settings, arm.frozen, arm.downstream).check()
             if arm.teacher:
                 Lesson(as_recipe(arm.recipe), "", data.files, settings=settings).check()
-            rule = defaults(data.task, body, 1000, pretrained=True, frozen=bool(arm.frozen), downstream=arm.downstream)
-            source = f"arm '{name}', task '{task}'"
-            convert(put(rule, settings, FinetuningRecipe), FinetuningRecipe, source)
+            _recipe(data, settings, f"arm '{name}', task '{task}'", arm)
+
+
+def _recipe(data: TaskData, settings: Overrides, source: str, arm: Arm) -> FinetuningRecipe:
+    """Return a recipe of an arm's fine-tuning with settings, which are checked alike for all models."""
+    body, frozen = as_recipe("bert-tiny").encoder, bool(arm.frozen)
+    rule = defaults(data.task, body, 1000, pretrained=True, frozen=frozen, downstream=arm.downstream)
+    return convert(put(rule, settings, FinetuningRecipe), FinetuningRecipe, source)
+
+
+def _scoring(data: TaskData) -> list[str]:
+    """Return the keys of the settings that the metrics of a task depend on."""
+    return [f"task.{name}" for name in TASKS[data.task].scoring]
+
+
+def settle_scoring(comparison: Comparison, name: str, data: TaskData) -> dict[str, Any]:
+    """Read and check the labeled files of a task; return the settings that its metrics depend on, by their keys.
+
+    They are settled by all training examples, and so the same for all arms, seeds and numbers of examples, whichever
+    label a checkpoint calls the second, and whichever labels or grades the examples that a run draws have.
+
+    Raises:
+        UserError: a file cannot be read, there are too few examples, a test example has a label that no training
+            example has, or the task does not have the metric that decides.
+    """
+    source = f"task '{name}'"
+    recipe = _recipe(data, {**comparison.task_settings, **data.settings}, source, Arm())
+    parts = read_parts(recipe.task, data.files)
+    chosen = drawn(parts.train, data.limit, {})
+    _check_labels(recipe.task, parts)
+    task = recipe.task.settle(parts.train, parts.labels)
+    recipe = msgspec.structs.replace(recipe, task=task)
+    tunes = task.tunes and not by_folds(recipe, chosen)
+    if comparison.search or recipe.budget.patience is not None or tunes:  # on a tenth of them
+        Examples(chosen, [], parts.labels, []).inner(task)
+    known = task.metrics_of(parts.held, parts.labels)
+    if data.metric and data.metric not in known:
+        raise UserError(f"{source}: no metric '{data.metric}' to decide by", remedy=nearest(data.metric, known))
+    settled = {f"task.{setting}": getattr(task, setting) for setting in task.scoring}
+    return {key: value for key, value in settled.items() if value not in (None, "")}
+
+
+def _check_labels(task: Task, parts: Parts) -> None:
+    """Check that models learn all labels that they are tested on.
+
+    Raises:
+        UserError: no training example has one of them.
+    """
+    known = task.classes(parts.labels)
+    for example in parts.held:
+        for label in task.labels_of(example):
+            if label not in known:
+                raise UserError(
+                    f"no training example has the label {shown(label)}",
+                    file=example.file,
+                    line=getattr(example, "line", None),
+                    remedy="correct it, or add examples of it to train",
+                )

@@ -20,7 +20,6 @@ from unmask.support.errors import UserError, check_count
 from unmask.support.messages import argument
 from unmask.support.urls import Url
 from unmask.support.workers import local_workers, work_on_ray
-from unmask.tasks import TASKS
 from unmask.training.machine import Machine, choose_machine
 from unmask.training.runs.display import Display, duration
 from unmask.training.runs.usage import check_price
@@ -29,8 +28,9 @@ from unmask.workflows.comparing.checks import check_comparison
 from unmask.workflows.comparing.design import read_factors
 from unmask.workflows.comparing.outcome import Outcome
 from unmask.workflows.comparing.planner import Planner
+from unmask.workflows.comparing.recommendation import limits
 from unmask.workflows.comparing.report import write_report
-from unmask.workflows.comparing.results import conclude, limits
+from unmask.workflows.comparing.results import conclude
 from unmask.workflows.comparing.settings import (
     Comparison,
     TaskData,
@@ -48,7 +48,6 @@ from unmask.workflows.comparing.work import (
     write_plan,
 )
 from unmask.workflows.distillation.general import check_distillation
-from unmask.workflows.finetuning.examples import drawn, read_parts
 
 UNTASKED = "remove it, or compare on a task"
 TRAINED = 4
@@ -205,7 +204,6 @@ def compare(
         )
     check_comparison(settings)
     settings = settings.located(lambda path: str(Path(path).resolve()) if exists(Path(path)) else path)
-    _check_tasks(settings)
     planner = Planner(settings, settings.named_arms(), machine.precision)
     if not settings.tasks:
         _check_language_models(planner)
@@ -286,21 +284,6 @@ def describe(plan: Plan, out: Path, display: Display, workers: int, price: float
         f"{len(plan.cells)} cells, about {duration(left)} with {workers} at a time{cost}; their models and corpora "
         f"take about {size / 1e6:,.0f} MB, and what is being trained several times its model"
     )
-
-
-def _check_tasks(settings: Comparison) -> None:
-    """Read all labeled files, so that what is wrong with them is said before anything is trained.
-
-    Raises:
-        UserError: a file cannot be read, or there are too few examples.
-    """
-    for data in settings.tasks.values():
-        task = TASKS[data.task]()
-        try:
-            train = read_parts(task, data.files).train
-        except UserError as error:  # the test set is the dev set of what is trained
-            raise UserError(error.message.replace(argument("dev", "FILE"), argument("test", "FILE"))) from error
-        drawn(train, max(data.examples, default=None), {})
 
 
 def _check_language_models(planner: Planner) -> None:

@@ -28,7 +28,7 @@ from unmask.inference.bench import measure_engines
 from unmask.inference.evaluation.language_models import document_bits, likelihood_of_bits
 from unmask.inference.evaluation.likelihood import Likelihood, TokenizedText
 from unmask.inference.predictor import Predictor
-from unmask.metrics.intervals import CORRELATIONS, SHARES, intervals, measure_all, resampled
+from unmask.metrics.intervals import intervals, measure_all, resampled
 from unmask.model.directory import find
 from unmask.model.model import Model, load_model
 from unmask.support.durable import new_directory, replace_file
@@ -282,9 +282,9 @@ def learn_and_score(cell: Cell, folder: Path, needed: Mapping[str, Path], machin
     metrics = measure_all(measure, len(examples))
     tested = list(map(str, cell.paths["files"].dev or cell.paths["files"].train))
     (drawn,) = resampled([measure], len(examples), _resampling_seed(tested_on(cell)), groups)
-    metric, known = metric_of(cell.inputs["task"], metrics), [name for name in metrics if name in SHARES | CORRELATIONS]
+    metric, known = metric_of(cell.inputs["task"], metrics), task.metrics_of(examples, model.labels)
     deciding = [name for name in known if math.isfinite(metrics[name]) and np.isfinite(drawn[name]).all()]
-    if metric in known and metric not in deciding:
+    if metric not in deciding:
         raise UserError(f"task '{cell.task}': {metric} is not a number", remedy="lower the learning rate")
     np.save(folder / RESAMPLED, np.array([drawn[name] for name in deciding], np.float32))
     wrong = [] if cell.seed else _listed(task.mistakes(examples, predictions, model.labels), tested)

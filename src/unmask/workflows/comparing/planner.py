@@ -22,12 +22,10 @@ from unmask.support.errors import UserError
 from unmask.support.fingerprint import fingerprint_path, versions
 from unmask.support.messages import argument
 from unmask.support.settings import to_table
-from unmask.tasks import TASKS
-from unmask.tasks.classification import Classification
 from unmask.training.settings import FORWARDS_PER_STEP
 from unmask.workflows.comparing.cells import OUTLOOK, Cell, Plan
+from unmask.workflows.comparing.checks import settle_scoring
 from unmask.workflows.comparing.settings import HEADLESS_STUDENT, STUDENT, Arm, Comparison, TaskData, read_budget
-from unmask.workflows.finetuning.examples import read_parts
 from unmask.workflows.pretraining.default import for_model
 from unmask.workflows.pretraining.search import cost
 
@@ -66,7 +64,7 @@ class Planner:
             name: {"train": _contents(name, data.train), "test": _contents(name, data.test)}
             for name, data in self.tasks.items()
         }
-        self.positive = {name: _positive(data) for name, data in self.tasks.items()}
+        self.scoring = {name: settle_scoring(comparison, name, data) for name, data in self.tasks.items()}
         self.trained: dict[tuple[str, int, float], Cell] = {}
         self.teachers = {arm.teacher for arm in arms.values() if arm.teacher}
         self.tokenizer = self._shared_tokenizer()
@@ -323,8 +321,7 @@ class Planner:
         """Return the inputs and the paths of what is learned from labels."""
         inputs, paths = self._examples(arm, data, task, seed)
         paths |= {"frozen": arm.frozen, "small": arm.downstream}
-        if positive := self.positive[task]:
-            inputs["settings"] = {"task.positive": positive, **inputs["settings"]}
+        inputs["settings"] = {**self.scoring[task], **inputs["settings"]}
         if arm.way == "random":
             paths["recipe"] = recipe = self._shape(arm)
             inputs["random"] = to_table(recipe)["encoder"]
@@ -374,19 +371,6 @@ class Planner:
 def _unnamed(recipe: Recipe) -> dict[str, Any]:
     """Return what a recipe says apart from its name and its tokenizer, which a corpus or a teacher has."""
     return {key: value for key, value in to_table(recipe).items() if key not in ("name", "tokenizer")}
-
-
-def _positive(data: TaskData) -> str:
-    """Return the positive label of two, by all training examples; "" if the task has none.
-
-    F1 is that of the same label for all arms, seeds and numbers of examples, whichever a checkpoint calls the second,
-    and whichever is rare among the examples that a run draws.
-    """
-    task = TASKS[data.task]()
-    if not isinstance(task, Classification):
-        return ""
-    parts = read_parts(task, data.files)
-    return task.settle(parts.train, parts.labels).positive
 
 
 def _read_as(data: TaskData) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from unmask.metrics.comparison.effects import main_effects
 from unmask.metrics.comparison.multibootstrap import Resampled
-from unmask.metrics.comparison.outlook import extrapolate
+from unmask.metrics.comparison.outlook import MIN_BUDGETS, extrapolate
 from unmask.support.errors import UserError
 from unmask.workflows.comparing.cells import OUTLOOK, Plan
 from unmask.workflows.comparing.design import combined, name_of
@@ -16,8 +16,6 @@ from unmask.workflows.comparing.scores import Scores
 
 TIMES, MORE_EXAMPLES = (4.0, 10.0), (2.0, 4.0)
 """Multiples of the budget of an outlook, and of the largest number of training examples."""
-LEAST_SIZES = 3
-"""Fewest numbers of examples that are extrapolated."""
 
 
 def effects(plan: Plan, overall: Mapping[str, Resampled], notes: list[str]) -> list[Effect]:
@@ -112,7 +110,7 @@ def more_examples(plan: Plan, scores: Scores, notes: list[str]) -> list[Prospect
     """
     expected: list[Prospect] = []
     for name, tasks in by_examples(plan).items():
-        for arm in plan.arms if len(tasks) >= LEAST_SIZES else ():
+        for arm in plan.arms if len(tasks) >= MIN_BUDGETS else ():
             scored = [(plan.tasks[task].limit or 0, scores.of_task(arm, task)) for task in tasks]
             points = [(size, float(value)) for size, part in scored if part for value in part.scores]
             if len({size for size, _ in points}) == len(tasks):

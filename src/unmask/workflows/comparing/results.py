@@ -5,12 +5,10 @@ Input: the results of the cells. Output: an `Outcome`, which the report shows an
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -20,9 +18,6 @@ from unmask.metrics import regression
 from unmask.metrics.comparison.decision import Standing
 from unmask.metrics.comparison.decision import compare as compare_arms
 from unmask.metrics.comparison.estimates import mean_score
-from unmask.metrics.comparison.multibootstrap import Resampled
-from unmask.support.errors import UserError
-from unmask.support.messages import argument
 from unmask.support.settings import to_table
 from unmask.tasks.tuning import CALIBRATION_ERROR
 from unmask.training.machine import Machine
@@ -50,12 +45,11 @@ from unmask.workflows.comparing.outcome import (
     TaskScore,
 )
 from unmask.workflows.comparing.prospects import by_examples, effects, more_examples, prospects, signed
+from unmask.workflows.comparing.recommendation import BY_BITS, BY_SCORE, Limit, recommend
 from unmask.workflows.comparing.repeat import command_of
-from unmask.workflows.comparing.scores import Scores
+from unmask.workflows.comparing.scores import Scores, race
 from unmask.workflows.comparing.settings import Arm, read_budget
 
-ABOUT = 1.25
-"""Ratio of costs up to which they count as equal."""
 SHOWN = 10
 """Number of examples on which the two best arms differ that are shown for each task."""
 USES = {
@@ -65,69 +59,6 @@ USES = {
     "average": "frozen features, averaged",
     "rnn": "frozen features under an RNN",
 }
-
-
-class Limit(NamedTuple):
-    """A limit of what is recommended, such as 5 ms."""
-
-    amount: float
-    unit: str
-
-    def holds(self, arm: ArmOutcome) -> bool:
-        """Return whether an arm is within it."""
-        value = arm.fastest if self.unit == "ms" else arm.megabytes
-        return value is not None and value <= self.amount
-
-    def __str__(self) -> str:
-        return f"{self.amount:g} {self.unit}"
-
-
-class Wording(NamedTuple):
-    """How scores are said.
-
-    Attributes:
-        sign: 1, or -1 where scores are the negative of what is said.
-        digits: number of decimals.
-        best, own: what stands before the score of the best arm.
-        above: in what units one is better than another.
-        more: what would tell arms apart, besides seeds.
-    """
-
-    sign: int
-    digits: int
-    best: str
-    own: str
-    above: str
-    more: str
-
-    def number(self, value: float) -> str:
-        """Return a score, or a difference, in words."""
-        return f"{self.sign * value + 0.0:.{self.digits}f}"
-
-    def interval(self, low: float, high: float) -> str:
-        """Return the interval of a score in words."""
-        return " to ".join(map(self.number, (low, high)[:: self.sign]))
-
-
-BY_SCORE = Wording(1, 1, "scored highest,", "Its score is", "points above", "test examples")
-BY_BITS = Wording(
-    -1, 3, "needs the fewest bits per character of held-out text:", "It needs", "bits per character below", "text"
-)
-
-
-def limits(words: Sequence[str]) -> list[Limit]:
-    """Return limits such as 5ms or 50MB.
-
-    Raises:
-        UserError: one is not written so.
-    """
-    read = []
-    for word in words:
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|MB)\s*", word)
-        if match is None:
-            raise UserError(f"{argument('at_most', word)}: not a limit", remedy="write for example 5ms or 50MB")
-        read.append(Limit(float(match[1]), match[2]))
-    return read
 
 
 def conclude(
@@ -163,8 +94,11 @@ def conclude(
         if facts is not None:
             numbers = (facts["trained_on"], facts["examples"], facts["labels"])
             tasks[name] = TaskFacts(data.task, scores.metric(name, facts), *numbers)
-    allowed = [arm for arm in arms if arm.name in complete and all(limit.holds(arm) for limit in restrictions)]
-    recommendation, best = _recommendation(allowed, restrictions, complete, BY_SCORE if plan.tasks else BY_BITS)
+    within = [arm for arm in arms if all(limit.holds(arm) for limit in restrictions)]
+    allowed = [arm for arm in within if arm.name in complete]
+    stopped = {name: overall[name] for name in _stopped_by_others(plan, out, within, allowed)}
+    wording = BY_SCORE if plan.tasks else BY_BITS
+    recommendation, best = recommend(allowed, restrictions, complete, stopped, wording)
     looks = looks_of(plan, out, scores)
     if looks and not overall:
         orders = "; ".join(f"for {look.task}: {', '.join(look.scores)}" for look in looks)
@@ -202,57 +136,17 @@ def conclude(
     )
 
 
-def _recommendation(
-    allowed: Sequence[ArmOutcome],
-    restrictions: Sequence[Limit],
-    complete: Mapping[str, Resampled],
-    wording: Wording,
-) -> tuple[list[str], list[str]]:
-    """Return the recommendation in words, and the arms that may be the best, first the one to take."""
-    within = f" within {' and '.join(map(str, restrictions))}" if restrictions else ""
-    if not allowed:
-        return [f"No arm is known to be{within}." if complete else "No arm has all its scores."], []
-    compared = compare_arms({arm.name: complete[arm.name] for arm in allowed})
-    leader, *others = compared.standings
-    best = f"{leader.name} {wording.best}"
-    if others:  # one that may be the best, too, if there is one
-        second = next((other for other in others if other.name in compared.contenders), others[0])
-        behind, (low, high) = 0.0 - second.difference, sorted(-end for end in second.difference_interval)
-        apart = f"{behind:.{wording.digits}f} {wording.above} {second.name}"
-        between = f"{low:.{wording.digits}f} to {high:.{wording.digits}f}"
-    if others and all(len(complete[arm.name].seeds) == 1 for arm in allowed):
-        lines = [
-            f"One seed cannot tell arms apart{within}: how much a score changes from seed to seed is unknown.",
-            f"{best} {wording.number(leader.score)}, {apart}. "
-            "Repeat with 3 seeds; what is finished is not computed again.",
-        ]
-        return lines, [standing.name for standing in compared.standings]
-    score = f"{wording.number(leader.score)} (95 %: {wording.interval(*leader.interval)})"
-    if compared.recommended:
-        first = f"Use {leader.name}{within}" + ("." if others else ", the only arm.")
-        if others:
-            first = f"Use {leader.name}{within}: {apart}, the next one ({between})."
-        return [first, f"{wording.own} {score}."], [leader.name]
-    group = [arm for arm in allowed if arm.name in compared.contenders]
-    cheapest, why = _cheapest(group)
-    lines = [
-        f"Too close to call between {', '.join(compared.contenders)}{within}. Take {cheapest.name}, {why}.",
-        f"{best} {score}, {apart}, but the difference may be anything from {between}. "
-        f"More seeds or more {wording.more} would tell.",
-    ]
-    return lines, [cheapest.name, *(arm.name for arm in group if arm.name != cheapest.name)]
-
-
-def _cheapest(arms: Sequence[ArmOutcome]) -> tuple[ArmOutcome, str]:
-    """Return the best of the arms that cost about as little as the one that costs least, and why, in words."""
-    timed = all(arm.fastest is not None for arm in arms)
-    costs = [(arm.fastest if timed else None) or float(arm.parameters) for arm in arms]
-    cheap = [arm for arm, cost in zip(arms, costs, strict=True) if cost <= ABOUT * min(costs)]
-    chosen = max(cheap, key=lambda arm: arm.score.mean if arm.score else -math.inf)
-    least = "fastest" if timed else "smallest"
-    if len(cheap) == len(arms):
-        return chosen, "the one that scored highest"
-    return chosen, f"the one of the {least} that scored highest" if len(cheap) > 1 else f"the {least}"
+def _stopped_by_others(plan: Plan, out: Path, within: Sequence[ArmOutcome], allowed: Sequence[ArmOutcome]) -> list[str]:
+    """Return the names of arms within the limits that a race stopped in favor of one that is not allowed."""
+    losers, names = race(plan, out).losers if plan.comparison.race else {}, {arm.name for arm in allowed}
+    stopped = []
+    for arm in within:
+        better = arm.name
+        while better in losers:
+            better = losers[better]
+        if arm.name in losers and better not in names:
+            stopped.append(arm.name)
+    return stopped
 
 
 def _arm(

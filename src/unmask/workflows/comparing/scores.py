@@ -28,10 +28,11 @@ from unmask.workflows.comparing.cells import (
 
 
 class Held(NamedTuple):
-    """Cells that are not computed: never, or not yet."""
+    """Keys of cells that are not computed: never, or not yet; and the arms that stopped, each with its better one."""
 
     stopped: frozenset[str] = frozenset()
     waiting: frozenset[str] = frozenset()
+    losers: Mapping[str, str] = {}
 
 
 class Scores:
@@ -110,18 +111,23 @@ class Scores:
 def race(plan: Plan, out: Path) -> Held:
     """Return the cells of arms that are clearly worse, and those that wait until this can be told.
 
-    What stops after a seed depends on the results of the seeds up to it alone, in whatever order cells finish.
+    What stops after a seed depends on the results of the seeds up to it alone, in whatever order cells finish. An arm
+    without a result of one of them, as it failed, stops none.
     """
     scores, seeds = Scores(plan, out), plan.comparison.seeds
-    stopped: set[str] = set()
+    losers: dict[str, str] = {}
     for done in range(2, seeds):  # looks before the third seed, the fourth, …
-        active = [cell for cell in plan.scored if cell.arm not in stopped and cell.share == 1]
+        active = [cell for cell in plan.scored if cell.arm not in losers and cell.share == 1]
         if any(result_of(out, cell) is None and failure_of(out, cell) is None for cell in active if cell.seed < done):
-            return Held(_beyond(plan, stopped, 2), _beyond(plan, set(plan.arms), done))
-        overall = {arm: scored for arm, scored in scores.overall(done).items() if arm not in stopped}
+            return Held(_beyond(plan, losers, 2), _beyond(plan, set(plan.arms), done), losers)
+        overall = {
+            arm: scored
+            for arm, scored in scores.overall(done).items()
+            if arm not in losers and len(scored.seeds) == done
+        }
         if len(overall) > 1:
-            stopped |= arms_to_stop(overall, looks=seeds - 2, starters=len(plan.arms)).keys()
-    return Held(_beyond(plan, stopped, 2), frozenset())
+            losers |= arms_to_stop(overall, looks=seeds - 2, starters=len(plan.arms))
+    return Held(_beyond(plan, losers, 2), frozenset(), losers)
 
 
 def _beyond(plan: Plan, arms: Collection[str], seed: int) -> frozenset[str]:

@@ -178,7 +178,7 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
             raise UserError(
                 f"arm '{name}': a model is not used by '{way}'", remedy="remove it, or choose way = 'adapt'"
             )
-        if way in ("", "adapt") and self.recipe and way == "":
+        if way == "" and self.recipe:
             raise UserError(f"arm '{name}': a recipe has no effect on a checkpoint as it is", remedy="remove it")
         if (way == "" or (way == "random" and self.model)) and self.settings:
             raise UserError(f"arm '{name}': settings have no effect without training", remedy="use task_settings")
@@ -222,7 +222,7 @@ class TaskData(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def files(self) -> LabelledFiles:
         """Its files as fine-tuning reads them."""
         train, test = (as_sources(files, self.encoding) for files in (self.train, self.test))
-        return LabelledFiles(train, test, self.columns, self.format)
+        return LabelledFiles(train, test, self.columns, self.format, role="test")
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -29,14 +29,14 @@ from unmask.support.errors import UserError
 from unmask.support.messages import argument, setting
 from unmask.support.settings import Overrides
 from unmask.tasks.damaged_examples import describe_damaged
-from unmask.tasks.holding_out import describe_overlap
+from unmask.tasks.holding_out import describe_overlap, parted
 from unmask.tasks.task import Framed, Task
 from unmask.training.machine import Machine
 from unmask.training.runs.display import Display
 from unmask.workflows.distillation.augment import Proposer, augment
 from unmask.workflows.distillation.student import check_start
 from unmask.workflows.distillation.targets import TargetStore, sample_key
-from unmask.workflows.finetuning.examples import HOLD_OUT_SEED, Examples, drawn
+from unmask.workflows.finetuning.examples import HOLD_OUT_SEED, Examples, choose_tenth, drawn
 from unmask.workflows.finetuning.job import LabelledFiles, check_number_of_examples
 from unmask.workflows.finetuning.prepare import Prepared
 
@@ -178,14 +178,15 @@ def read_lesson(
     if files.dev:
         held = read(files.dev)
     elif train:
-        train, held = task.hold_out(train, HOLD_OUT_SEED, notes)
+        remedy = f"pass {argument(files.role, 'FILE')}"
+        train, held = parted(train, choose_tenth(task, train, task.identities(train), remedy, notes))
     else:
         labelled, held = _hold_out(task, labelled)
         notes.append("scored by how often the student agrees with the teacher: there are no labeled examples")
     train = [*drawn(train, lesson.examples, lesson.settings), *labelled]
     notes += describe_damaged([*train, *held], task.texts)
     common = estimate_overlap(task.identities(train), task.identities(held))
-    notes += describe_overlap(common, train, held, "dev" if files.dev else "held-out")
+    notes += describe_overlap(common, train, held, files.role if files.dev else "held-out")
     variants = _variants(lesson, train, model, machine, display, notes) if lesson.augment else []
     origins = [index for index, made in enumerate(variants) for _ in made]
     train += [variant for made in variants for variant in made]
@@ -226,8 +227,7 @@ def _hold_out(task: Task, labelled: Sequence[Any]) -> tuple[list[Any], list[Any]
     try:
         return task.hold_out(labelled, HOLD_OUT_SEED)
     except UserError as error:
-        reason = f"{error}".partition(";")[0]  # its remedy is for labels of files
         raise UserError(
-            f"no texts can be held out with the labels that the teacher gives them: {reason}",
+            f"no texts can be held out with the labels that the teacher gives them: {error.message}",
             remedy=f"pass labeled examples to score the student on: {argument('dev', 'FILE')}",
         ) from error

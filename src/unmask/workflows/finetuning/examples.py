@@ -23,7 +23,7 @@ from unmask.data.labelled.records import describe_numbers
 from unmask.data.labelled.tagged_sentence import TaggedSentence
 from unmask.model.model import Model
 from unmask.support.errors import UserError, counted
-from unmask.support.messages import argument
+from unmask.support.messages import argument, setting
 from unmask.support.settings import Overrides
 from unmask.tasks.damaged_examples import describe_damaged
 from unmask.tasks.holding_out import describe_contradictions, describe_overlap, parted
@@ -59,7 +59,9 @@ class Examples:
         Variants of these are left out: who has learned one knows the example.
         """
         count, origins = len(self.train) - len(self.origins), np.array(self.origins, np.int64)
-        is_held = task.choose_held(self.train[:count], task.identities(self.train[:count]), HOLD_OUT_SEED)
+        more = f", or set what they tune, such as {setting('task.threshold', 0)}" if task.tunes else ""
+        identities = task.identities(self.train[:count])
+        is_held = choose_tenth(task, self.train[:count], identities, f"add training examples{more}")
         train, held = parted(self.train[:count], is_held)
         variants, _ = parted(self.train[count:], is_held[origins])
         moved = np.cumsum(~is_held) - 1  # the indices of those that are left
@@ -92,7 +94,7 @@ def read_examples(task: Task, files: LabelledFiles, base: Model, *, hold_out: bo
     notes += describe_damaged(chain.from_iterable(others), task.texts)  # ASCII is not damaged
     if labels:
         notes += describe_contradictions(contradictions(task, parts.train, parts.identities), parts.train)
-    kind = "dev" if files.dev else "held-out"
+    kind = files.role if files.dev else "held-out"
     notes += describe_overlap(estimate_overlap(parts.identities, parts.held_identities), parts.train, parts.held, kind)
     return Examples(parts.train, parts.held, labels, notes, files.in_memory)
 
@@ -118,12 +120,33 @@ def read_parts(task: Task, files: LabelledFiles, *, hold_out: bool = True, notes
     labels, identities = read_labels(task, examples), task.identities(examples)
     is_held = np.zeros(len(examples), bool)
     if hold_out and not files.dev:
-        is_held = task.choose_held(examples, identities, HOLD_OUT_SEED, notes)
+        is_held = choose_tenth(task, examples, identities, f"pass {argument(files.role, 'FILE')}", notes)
     train, held = parted(examples, is_held)
     if files.dev:
         held = read(files.dev)
         return Parts(train, held, labels, identities, task.identities(held))
     return Parts(train, held, labels, identities.select(~is_held), identities.select(is_held))
+
+
+def choose_tenth(
+    task: Task, examples: Sequence[Any], identities: Identities, remedy: str, notes: Notes = None
+) -> np.ndarray:
+    """Return which examples are held out, (examples,) bool, the same for every run; see `Task.choose_held`.
+
+    Args:
+        task: the task.
+        examples: the examples.
+        identities: what those with equal texts have in common.
+        remedy: what to do if there are too few.
+        notes: receives what was held out instead of the usual.
+
+    Raises:
+        UserError: there are too few.
+    """
+    try:
+        return task.choose_held(examples, identities, HOLD_OUT_SEED, notes)
+    except UserError as error:
+        raise UserError(error.message, remedy=remedy) from error
 
 
 def contradictions(task: Task, examples: Sequence[Any], known: Identities) -> list[int | None]:

@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from unmask.data.labelled.table import ExampleTable, Source
 from unmask.families import BodySettings
@@ -55,12 +55,14 @@ class LabelledFiles:
         dev: labeled files to evaluate on, not used for any choice; empty: a tenth of `train`, the same for all seeds.
         columns: mapping of our column names to those of the files.
         kind: format of the files, if the suffix does not determine it.
+        role: what users call those to evaluate on: the parameter that names them, and the noun before "examples".
     """
 
     train: Sequence[Source]
     dev: Sequence[Source] = ()
     columns: Mapping[str, str] = field(default_factory=dict)
     kind: str | None = None
+    role: Literal["dev", "test"] = "dev"
 
     @property
     def in_memory(self) -> str:

@@ -121,14 +121,14 @@ def prepare(job: FinetuningJob, machine: Machine, display: Display, *, choosing:
     data = read.inner(asked) if choosing else read
     few = few_labels(job, data.train, len(data.labels), tokens=base.tokens, marked=base.marks_pairs)
     recipe = _resolve(job, table, base, data, few)
-    ready = assemble(base, recipe, data, f"{job.start.model}", machine, folds=_by_folds(recipe, data.train))
+    ready = assemble(base, recipe, data, f"{job.start.model}", machine, folds=by_folds(recipe, data.train))
     if job.files.dev and (choosing or ready.stops_early):  # used at the end or by another run: check them now
         recipe.task.frame(base.tokenizer, read.held, data.labels, gold=True)
     return replace(ready, few=few)
 
 
-def _by_folds(recipe: FinetuningRecipe, examples: Sequence[Any]) -> bool:
-    """Return whether a tenth of the examples would be too few to tune settings of the task by."""
+def by_folds(recipe: FinetuningRecipe, examples: Sequence[Any]) -> bool:
+    """Return whether settings of the task are tuned by folds, as a tenth of the examples would be too few."""
     tunes = recipe.task.tunes and recipe.task.training.probe and recipe.budget.patience is None
     return tunes and DEV_SHARE * len(examples) < ENOUGH
 
