@@ -26,6 +26,7 @@ from unmask.training.settings import FORWARDS_PER_STEP
 from unmask.workflows.comparing.cells import OUTLOOK, Cell, Plan
 from unmask.workflows.comparing.checks import settle_scoring
 from unmask.workflows.comparing.settings import HEADLESS_STUDENT, STUDENT, Arm, Comparison, TaskData, read_budget
+from unmask.workflows.pretraining.checks import check_shape
 from unmask.workflows.pretraining.default import for_model
 from unmask.workflows.pretraining.search import cost
 
@@ -228,6 +229,8 @@ class Planner:
         tokenizer = self.models[arm.model] if arm.model else self._tokenizer_of(arm)
         paths = {"recipe": recipe, "model": arm.model, "vocabulary": self.vocabularies.get(arm.model)}
         needs = {"corpus": self.corpus(tokenizer, arm.model)}
+        if not self.tasks:  # without held-out text nothing could be compared
+            needs["heldout"] = self.heldout()
         cell = Cell("pretraining", inputs, name, "", seed, share, paths, needs, keeps=True)
         return self.trained.setdefault((name, seed, share), cell)
 
@@ -263,8 +266,9 @@ class Planner:
         """
         changes: dict[str, Any] = {**self.comparison.settings, **arm.settings, "seed": seed}
         if arm.way == "adapt" and not arm.recipe:
-            recipe = for_model(arm.model, changes)
-            recipe = msgspec.structs.replace(recipe, encoder=read_settings(arm.model))
+            recipe, shape = for_model(arm.model, changes), read_settings(arm.model)
+            check_shape(shape, recipe, arm.model)
+            recipe = msgspec.structs.replace(recipe, encoder=shape)
         elif arm.way == "distill":
             recipe = as_recipe(arm.recipe or self.students[arm.model], changes)
             if (
