@@ -8,9 +8,9 @@ from unmask.data.labelled.question_files import Answer, Question
 from unmask.support.errors import UserError
 from unmask.tasks import TASKS
 from unmask.tasks.extraction import check_answers, refuse_columns, span_mistake
+from unmask.tasks.mistakes import Mark
 from unmask.tasks.passage_windows import PassageWindow
 from unmask.tasks.question_answering import Answered, QuestionAnswering
-from unmask.tasks.task import Mark
 
 PASSAGE = "one two three four"
 OFFSETS = np.array([[0, 3], [4, 7], [8, 13], [14, 18]])

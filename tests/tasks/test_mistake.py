@@ -8,10 +8,10 @@ from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.question_files import Answer, Question
 from unmask.data.labelled.tagged_sentence import TaggedSentence
 from unmask.tasks.classification import Classification, Prediction
+from unmask.tasks.mistakes import Mark, Mistake, Passage
 from unmask.tasks.question_answering import Answered, QuestionAnswering
 from unmask.tasks.regression import Regression, Score
 from unmask.tasks.tagged import Entity, Tagged
-from unmask.tasks.task import Mark, Mistake, Passage
 from unmask.tasks.token_classification import TokenClassification
 
 ROW = Row({"text": "a dog", "text_b": "a cat", "label": "1"}, "a.tsv", 3)

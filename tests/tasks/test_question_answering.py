@@ -13,8 +13,8 @@ from unmask.objectives.learner import Learner
 from unmask.support.errors import UserError
 from unmask.tasks.answer_head import AnswerHead
 from unmask.tasks.extraction import Span
+from unmask.tasks.mistakes import Mark
 from unmask.tasks.question_answering import Answered, QuestionAnswering, best_threshold
-from unmask.tasks.task import Mark
 
 
 def question(id, text, passage, answer=None, **more):

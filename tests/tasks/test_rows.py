@@ -12,10 +12,10 @@ from unmask.data.tokenizers.train import train_vocabulary
 from unmask.support.errors import UserError
 from unmask.tasks.classification import Classification
 from unmask.tasks.embedding import Embedding
+from unmask.tasks.mistakes import Passage
 from unmask.tasks.multi_label import MultiLabel
 from unmask.tasks.regression import Regression
 from unmask.tasks.rows import as_rows, cut_longer, frame_rows, passages
-from unmask.tasks.task import Passage
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ from unmask.model.model import Model, load_model, save_model
 from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import InputWarning, UserError
 from unmask.support.settings import parse_overrides, write
+from unmask.tasks.mistakes import Mark
 from unmask.tasks.tagged import Entity, Tagged, tags_of
-from unmask.tasks.task import Mark
 from unmask.tasks.token_classification import TokenClassification
 from unmask.training.machine import Machine
 from unmask.workflows.finetuning.finetune import finetune

@@ -32,6 +32,7 @@ from unmask.support.errors import UserError
 from unmask.support.model_card import Card
 from unmask.tasks.explained import Decision, Explanation
 from unmask.tasks.gold_labels import label_numbers, positive_label, soft_labels, sort_labels, votes_of
+from unmask.tasks.mistakes import Mistake
 from unmask.tasks.pooled_head import (
     NONE,
     TUNED,
@@ -45,7 +46,7 @@ from unmask.tasks.pooled_head import (
 )
 from unmask.tasks.routes import Scored
 from unmask.tasks.rows import TextTask, are_pairs, passages, with_labels
-from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths, Training
+from unmask.tasks.task import Columns, Framed, Notes, Paths, Training
 from unmask.tasks.tuning import (
     Temperature,
     Threshold,

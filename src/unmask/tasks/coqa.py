@@ -27,8 +27,9 @@ from unmask.support.model_card import Card
 from unmask.tasks.answer_head import KIND, KINDS, AnswerHead, KindAnswered, read_kinds, with_kind
 from unmask.tasks.extraction import Extraction, Form, Texts, only_passage, span_mistake
 from unmask.tasks.history import History, as_turns, ask_in_dialogue, describe_history
+from unmask.tasks.mistakes import Mistake
 from unmask.tasks.passage_windows import cut_passages
-from unmask.tasks.task import Framed, Mistake
+from unmask.tasks.task import Framed
 
 TEXTS = {"yes": "yes", "no": "no", "none": UNKNOWN}
 """The answers that are no spans."""

@@ -36,8 +36,9 @@ from unmask.support.choices import PoolingKind
 from unmask.support.errors import UserError
 from unmask.support.messages import argument, setting
 from unmask.support.model_card import Card
+from unmask.tasks.mistakes import Mistake
 from unmask.tasks.regression import all_equal, numbers
-from unmask.tasks.task import Columns, HeadOrigin, Mistake, Notes, Paths, Reason, Refusals, Vectors
+from unmask.tasks.task import Columns, HeadOrigin, Notes, Paths, Reason, Refusals, Vectors
 from unmask.tasks.text_pairs import PairHead, PairTask, Sides, Similarity, describe_mistakes, ranking_loss
 
 TARGET = "similarity"

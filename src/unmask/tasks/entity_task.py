@@ -24,9 +24,10 @@ from unmask.metrics.token_classification import Chunk
 from unmask.support.errors import UserError, check_unicode, counted
 from unmask.support.messages import argument
 from unmask.tasks.holding_out import choose_enough_units, choose_units
+from unmask.tasks.mistakes import Mark, Mistake, Passage
 from unmask.tasks.routes import Route, TagRequest
 from unmask.tasks.tagged import Entity, Tagged, marked
-from unmask.tasks.task import Columns, Mark, Mistake, Notes, Passage, Paths, Task
+from unmask.tasks.task import Columns, Notes, Paths, Task
 
 TAG = Route(
     "/tag",

@@ -21,9 +21,10 @@ from unmask.data.labelled.question_files import Question, check_ids
 from unmask.support.errors import UserError, check_unicode
 from unmask.support.messages import argument
 from unmask.tasks.holding_out import choose_enough_units
+from unmask.tasks.mistakes import Mark, Mistake, Passage
 from unmask.tasks.passage_windows import PassageWindow, WindowSettings, best_spans
 from unmask.tasks.routes import AnswerRequest, Route
-from unmask.tasks.task import Columns, Mark, Mistake, Notes, Passage, Paths, Reason, Refusals, Task
+from unmask.tasks.task import Columns, Notes, Paths, Reason, Refusals, Task
 
 
 class Span(msgspec.Struct, frozen=True):

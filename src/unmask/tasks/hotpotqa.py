@@ -49,8 +49,9 @@ from unmask.tasks.answer_head import (
     with_kind,
 )
 from unmask.tasks.extraction import Extraction, Form, Texts, check_asked, span_mistake
+from unmask.tasks.mistakes import Mistake
 from unmask.tasks.passage_windows import PassageWindow, cut_passages, token_span
-from unmask.tasks.task import Framed, Mistake, Training
+from unmask.tasks.task import Framed, Training
 
 TEXTS = {"yes": "yes", "no": "no"}
 """The answers that are no spans."""

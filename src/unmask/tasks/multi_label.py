@@ -35,10 +35,11 @@ from unmask.support.errors import UserError
 from unmask.support.model_card import Card
 from unmask.tasks.explained import Decision, Explanation
 from unmask.tasks.gold_labels import soft_labels, sort_labels, votes_of
+from unmask.tasks.mistakes import Mistake
 from unmask.tasks.pooled_head import ProbedHead, Weights, binary_focal_loss, check_focal, check_weights, weights_of
 from unmask.tasks.routes import Scored
 from unmask.tasks.rows import TextTask, are_pairs, passages
-from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths, Training
+from unmask.tasks.task import Columns, Framed, Notes, Paths, Training
 from unmask.tasks.tuning import (
     RARE,
     Temperature,

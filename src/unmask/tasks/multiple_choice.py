@@ -31,10 +31,11 @@ from unmask.support.errors import UserError, check_unicode
 from unmask.support.messages import argument
 from unmask.support.model_card import Card
 from unmask.tasks.extraction import choose_passages
+from unmask.tasks.mistakes import Mistake, Passage
 from unmask.tasks.pooled_head import PooledHead
 from unmask.tasks.routes import ChooseRequest, Route
 from unmask.tasks.rows import frame_rows
-from unmask.tasks.task import Columns, Framed, Mistake, Notes, Passage, Paths, Reason, Refusals, Task
+from unmask.tasks.task import Columns, Framed, Notes, Paths, Reason, Refusals, Task
 
 LABEL = "multiple_choice"
 """Name of the label that tells whether a sequence has the right choice."""

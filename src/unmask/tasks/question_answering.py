@@ -32,8 +32,9 @@ from unmask.support.errors import UserError
 from unmask.support.model_card import Card
 from unmask.tasks.answer_head import AnswerHead
 from unmask.tasks.extraction import Extraction, Form, Span, check_answers, span_mistake
+from unmask.tasks.mistakes import Mistake
 from unmask.tasks.passage_windows import PassageWindow, cut_passages
-from unmask.tasks.task import Framed, Mistake, Training
+from unmask.tasks.task import Framed, Training
 from unmask.tasks.tuning import find_threshold
 
 

@@ -45,10 +45,11 @@ from unmask.support.errors import ShareNote, UserError
 from unmask.support.messages import argument, call
 from unmask.support.model_card import Card
 from unmask.tasks.holding_out import choose_enough_units
+from unmask.tasks.mistakes import Mistake, Passage
 from unmask.tasks.pooled_head import PooledHead
 from unmask.tasks.regression import Score, ScoreTask, all_equal, logits_of, numbers
 from unmask.tasks.rows import are_pairs, with_labels
-from unmask.tasks.task import Framed, HeadOrigin, Mistake, Notes, Passage, Reason, Refusals
+from unmask.tasks.task import Framed, HeadOrigin, Notes, Reason, Refusals
 
 Loss = Literal["binary", "pairwise", "listwise", "margin"]
 GRADE = "ranking"

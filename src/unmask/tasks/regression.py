@@ -27,10 +27,11 @@ from unmask.objectives.objective import Part
 from unmask.support.errors import UserError
 from unmask.support.model_card import Card
 from unmask.tasks.explained import Decision, Explanation
+from unmask.tasks.mistakes import Mistake
 from unmask.tasks.pooled_head import TextHead
 from unmask.tasks.routes import Scored
 from unmask.tasks.rows import TextTask, are_pairs, passages, with_labels
-from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths, Reason, Refusals, Training
+from unmask.tasks.task import Columns, Framed, Notes, Paths, Reason, Refusals, Training
 
 SCORE = "score"
 """Label of a predicted number in the server's answers."""

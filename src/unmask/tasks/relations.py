@@ -45,8 +45,9 @@ from unmask.support.errors import ShareNote, UserError, check_unicode
 from unmask.support.messages import argument, setting
 from unmask.support.model_card import Card
 from unmask.tasks.entity_task import AnnotatedTask, encode_words
+from unmask.tasks.mistakes import Mistake, Passage
 from unmask.tasks.routes import RelateRequest, Route
-from unmask.tasks.task import Columns, Framed, Mistake, Notes, Passage, Paths, Reason, Refusals, Training
+from unmask.tasks.task import Columns, Framed, Notes, Paths, Reason, Refusals, Training
 from unmask.tasks.tuning import softmax
 
 NO_RELATION = "O"

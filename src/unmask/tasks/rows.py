@@ -34,10 +34,11 @@ from unmask.support.errors import ShareNote, UserError, check_unicode
 from unmask.support.messages import argument, setting
 from unmask.tasks.explained import SampleWords, Word, split_words
 from unmask.tasks.holding_out import choose_stratified
+from unmask.tasks.mistakes import Passage
 from unmask.tasks.passage_windows import window_starts
 from unmask.tasks.prediction_tables import TABLES, as_row, with_columns, write_table
 from unmask.tasks.routes import PREDICT, Route, Scored
-from unmask.tasks.task import Columns, Notes, Passage, Paths, Reason, Task
+from unmask.tasks.task import Columns, Notes, Paths, Reason, Task
 
 Size = TypeVar("Size", int, np.ndarray)
 

@@ -32,61 +32,9 @@ from unmask.support.errors import UserError
 from unmask.support.model_card import Card
 from unmask.tasks.explained import Decision, SampleWords
 from unmask.tasks.holding_out import parted
+from unmask.tasks.mistakes import Mistake
 from unmask.tasks.routes import Route
 from unmask.tasks.token_vectors import TokenEncoder
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A marked span of a text.
-
-    Attributes:
-        start, end: character offsets, `end` exclusive.
-        label: the label of the span; may be empty.
-    """
-
-    start: int
-    end: int
-    label: str = ""
-
-
-@dataclass(frozen=True)
-class Passage:
-    """A text of an example.
-
-    Attributes:
-        text: the text as given.
-        name: its role, for example "question"; empty if the example has only one text.
-        gold, predicted: the gold spans and the spans that the model predicted.
-    """
-
-    text: str
-    name: str = ""
-    gold: tuple[Mark, ...] = ()
-    predicted: tuple[Mark, ...] = ()
-
-
-@dataclass(frozen=True)
-class Mistake:
-    """An example on which the model is wrong.
-
-    Attributes:
-        passages: the texts of the example.
-        caption: the source of the example, for example a file and a line.
-        score: the severity of the mistake; larger is worse.
-        measure: what `score` measures, in words.
-        gold, predicted: the gold answer and the prediction as text; empty if the marks show them.
-        probabilities: the probability of each class, if there are classes.
-    """
-
-    passages: tuple[Passage, ...]
-    caption: str
-    score: float
-    measure: str
-    gold: str = ""
-    predicted: str = ""
-    probabilities: Mapping[str, float] = field(default_factory=dict)
-
 
 Paths = Sequence[Source]
 """Labeled files, or examples in memory."""

@@ -35,8 +35,9 @@ from unmask.nn.layers.vocabulary import count_correct
 from unmask.objectives.objective import Objective, Part
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
+from unmask.tasks.mistakes import Mistake
 from unmask.tasks.rows import FramedRows, RowTask, are_pairs, frame_rows, passages, texts_of
-from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths
+from unmask.tasks.task import Columns, Framed, Notes, Paths
 from unmask.tasks.token_vectors import Compare
 
 SIDE, TEXT = "side", "text_number"

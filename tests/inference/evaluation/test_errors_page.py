@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 import pytest
 
 from unmask.inference.evaluation.errors_page import PROBABILITIES, WORST, errors_page
-from unmask.tasks.task import Mark, Mistake, Passage
+from unmask.tasks.mistakes import Mark, Mistake, Passage
 
 ATTACK = "<script>alert('x')</script> & \"<b>\" </div><img src=x onerror=y>"
 VOID = {"meta"}

@@ -14,8 +14,8 @@ import unmask
 from unmask.inference.bench import EngineMeasurement
 from unmask.inference.evaluation.likelihood import TokenizedText
 from unmask.support.settings import write
+from unmask.tasks.mistakes import Mistake, Passage
 from unmask.tasks.rows import as_rows
-from unmask.tasks.task import Mistake, Passage
 from unmask.training.machine import choose_machine
 from unmask.training.runs.display import Display
 from unmask.workflows.comparing import compute, work

@@ -27,10 +27,11 @@ from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.objectives.objective import Part
 from unmask.support.errors import UserError
 from unmask.support.model_card import Card
+from unmask.tasks.mistakes import Mistake
 from unmask.tasks.pooled_head import PooledHead
 from unmask.tasks.routes import PREDICT
 from unmask.tasks.rows import RowTask, are_pairs, frame_rows, passages
-from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths
+from unmask.tasks.task import Columns, Framed, Notes, Paths
 
 
 class Ranked(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from html import escape
 from itertools import pairwise
 
-from unmask.tasks.task import Mark, Mistake, Passage
+from unmask.tasks.mistakes import Mark, Mistake, Passage
 
 WORST = 100
 """Maximum number of mistakes on a page."""

@@ -39,7 +39,8 @@ from unmask.support.errors import UserError, nearest
 from unmask.support.messages import argument
 from unmask.tasks.damaged_examples import describe_damaged
 from unmask.tasks.holding_out import describe_overlap, without
-from unmask.tasks.task import Mistake, Task
+from unmask.tasks.mistakes import Mistake
+from unmask.tasks.task import Task
 from unmask.training.evaluate import evaluate
 from unmask.training.machine import Machine, choose_machine
 from unmask.training.runs.display import Display
