@@ -31,7 +31,7 @@ from unmask.workflows.comparing.planner import Planner
 from unmask.workflows.comparing.scores import race
 from unmask.workflows.comparing.settings import Arm, read_comparison
 
-from .conftest import FILE, SETTINGS, as_toml
+from .conftest import SETTINGS
 
 HERE = {"device": "cpu", "precision": "float32", "quiet": True}
 SAME = ("elapsed", "seconds", "memory", "digest")
@@ -119,19 +119,6 @@ def test_random_weights_of_a_checkpoint(finished, inputs, tmp_path):
     assert made.encoder.settings == given.encoder.settings and made.tokenizer.size == given.tokenizer.size
     weights = [loaded.encoder.state_dict()["embeddings.words.weight"] for loaded in (made, given)]
     assert weights[0].shape == weights[1].shape and not torch.equal(*weights)
-
-
-def test_without_held_out_text_nothing_is_trained(tmp_path, monkeypatch):
-    """Nothing could be compared, as there are no labels either."""
-    (tmp_path / "text.txt").write_text("the old dog sees a small cat near the river. " * 200)
-    table = FILE.format(settings=as_toml(SETTINGS), task_settings="").partition("[arms.random]")[0]
-    table = table.replace("[task_settings]", "") + '[arms.roberta]\nrecipe = "roberta-mini"\n'
-    (tmp_path / "comparison.toml").write_text(table)
-    monkeypatch.setitem(compute.COMPUTE, "pretraining", None)
-    outcome = unmask.compare(tmp_path / "comparison.toml", out=tmp_path / "out", **HERE)
-    assert {arm.state for arm in outcome.arms} == {"failed"}
-    assert any("fewer than two documents are held out" in line for line in outcome.warnings)
-    assert not [*tmp_path.glob("out/cells/*/run")]
 
 
 def test_a_finished_comparison_computes_nothing(finished, inputs, monkeypatch):

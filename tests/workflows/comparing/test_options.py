@@ -1,4 +1,4 @@
-"""Options of a comparison that would have no effect are refused."""
+"""Options of a comparison that would have no effect are refused, and text that would decide nothing."""
 
 import json
 import re
@@ -10,8 +10,11 @@ import pytest
 import unmask
 from unmask.cli.main import main
 from unmask.support.errors import UserError
+from unmask.workflows.comparing import compute
 from unmask.workflows.comparing.checks import check_comparison
 from unmask.workflows.comparing.settings import Arm, read_budget, read_comparison
+
+from .conftest import FILE, SETTINGS, as_toml
 
 HERE = {"device": "cpu", "precision": "float32", "quiet": True}
 
@@ -141,3 +144,16 @@ def test_the_script_for_slurm_has_all_options(inputs, tmp_path, capsys):
     assert words[:5] == ["unmask", "compare", str(out / "comparison.toml"), "--out", str(out)]
     assert sorted(words[5:]) == sorted(options)
     assert "pretraining: bert, seed 0" in written.err and (out / "comparison.toml").exists()
+
+
+def test_without_held_out_text_nothing_is_trained(tmp_path, monkeypatch):
+    """Nothing could be compared, as there are no labels either."""
+    (tmp_path / "text.txt").write_text("the old dog sees a small cat near the river. " * 200)
+    table = FILE.format(settings=as_toml(SETTINGS), task_settings="").partition("[arms.random]")[0]
+    table = table.replace("[task_settings]", "") + '[arms.roberta]\nrecipe = "roberta-mini"\n'
+    (tmp_path / "comparison.toml").write_text(table)
+    monkeypatch.setitem(compute.COMPUTE, "pretraining", None)
+    outcome = unmask.compare(tmp_path / "comparison.toml", out=tmp_path / "out", **HERE)
+    assert {arm.state for arm in outcome.arms} == {"failed"}
+    assert any("fewer than two documents are held out" in line for line in outcome.warnings)
+    assert not [*tmp_path.glob("out/cells/*/run")]
