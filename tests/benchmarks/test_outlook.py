@@ -16,7 +16,10 @@ def test_curves_are_extrapolated_to_larger_budgets(benchmark_module, run_main, r
     run = {"data": "toy", "strategy": "random", "seed": 0, "curve": [*suggested, {"labels": "mean", "score": 57}]}
     monkeypatch.setattr(module, "read", lambda path: {"runs": [run]})
     run_main(module)
-    found = records("outlook")
+    planted = [run for run in records("outlook") if run["data"].startswith("planted: ")]
+    assert {run["times"] for run in planted} == {4.0, 10.0}
+    assert all(0.5 < run["inside"] / run["runs"] <= 1 for run in planted)
+    found = [run for run in records("outlook") if run not in planted]
     names = {f"toy, {analyzer}, {method}" for analyzer in ("word", "char") for method in ("bayes", "logistic")}
     assert {one["data"] for one in found} == {*names, "labels next: toy, random, seed 0"}
     for one in found:

@@ -1,5 +1,7 @@
 """Predictions and features by the directory of a model, for files and examples in memory."""
 
+from functools import partial
+
 import msgspec
 import pandas
 import pytest
@@ -93,4 +95,5 @@ def test_a_string_is_one_text_and_not_its_characters(saved):
 def test_messages_name_parameters_as_the_front_writes_them(saved, call, python, command):
     with pytest.raises(UserError) as caught:
         call(saved)
-    assert python in str(caught.value) and command in caught.value.text(in_command)
+    front = partial(in_command, words={"texts": "TEXT"})
+    assert python in str(caught.value) and command in caught.value.text(front)

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from unmask.data.labelled.label_cells import OTHERS, SEPARATOR
+from unmask.data.labelled.label_cells import OTHERS, SEPARATOR, is_closed
 from unmask.data.labelled.labelled_file import TEXTS, Row, UnlabelledRow
 from unmask.data.text.record_files import import_pyarrow
 from unmask.support.errors import UserError
@@ -74,7 +74,8 @@ def _joined(values: Sequence[Any]) -> str:
     names = list(map(str, values))
     joined = SEPARATOR.join(names)
     separated = any(mark in name for name in names for mark in (SEPARATOR, *OTHERS))
-    return msgspec.json.encode(values).decode() if separated or joined.startswith(("[", "{", '"')) else joined
+    misread = joined.startswith(("[", "{", "(", '"')) or not all(map(is_closed, names))
+    return msgspec.json.encode(values).decode() if separated or misread else joined
 
 
 def _source(example: Row) -> Mapping[str, Any]:

@@ -462,6 +462,9 @@ def test_bodies_without_segments_learn_from_samples_without_any(kind, tokenizer,
 
 def test_a_body_of_two_segments_refuses_samples_without_any(tokenizer, corpus):
     body = BertSettings(**SHAPE).build(tokenizer.size)
-    feed = Feed(Plain(length=32), NoMaskingSettings(), 0, corpus.tokenizer, lambda sample: sample)
+    source = Feed(Plain(length=32), NoMaskingSettings(), 0, corpus.tokenizer, lambda sample: sample).source(
+        corpus.train
+    )
+    samples, _ = source.take(source.start, sequences=3)
     with pytest.raises(ValueError, match="a body with 2 segments needs samples with segments"):
-        body(feed.heldout(corpus.train, 100)[0].tokens)
+        body(collate(samples).tokens)

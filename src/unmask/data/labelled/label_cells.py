@@ -148,7 +148,7 @@ class LabelCells:
                 remedy=f"separate labels by '{SEPARATOR}'; for a name that contains '{other}', use lists in JSON Lines",
             )
         names = cell.split(SEPARATOR) if cell else []
-        if cut := next((name for name in names if not _is_closed(name)), None) if len(names) > 1 else None:
+        if cut := next((name for name in names if not is_closed(name)), None) if len(names) > 1 else None:
             raise UserError(
                 f"the label '{cell[:80]}' has a '{SEPARATOR}' inside of brackets or quotation marks: "
                 f"'{cut.strip()[:40]}'",
@@ -254,7 +254,7 @@ class LabelCells:
         return labels
 
 
-def _is_closed(text: str) -> bool:
+def is_closed(text: str) -> bool:
     """Return whether a text has as many opening as closing brackets, and no quotation mark alone."""
     return not text.count('"') % 2 and all(text.count(pair[0]) == text.count(pair[1]) for pair in BRACKETS)
 

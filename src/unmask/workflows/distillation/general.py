@@ -37,7 +37,7 @@ from unmask.training.runs.display import Display
 from unmask.workflows.distillation.comparison import BASELINE, MANY, SAME_ALONE, measure, of_text, write_comparison
 from unmask.workflows.distillation.student import student_of, student_settings, vocabulary_difference
 from unmask.workflows.distillation.targets import StoringTeacher, TargetStore, check_targets
-from unmask.workflows.pretraining.checks import check_shape, check_teacher
+from unmask.workflows.pretraining.checks import check_needs, check_shape, check_teacher
 from unmask.workflows.pretraining.pretrain import HELDOUT_TOKENS, fingerprint, train_encoder
 from unmask.workflows.pretraining.start import InitialWeights, build_learner, load_base
 
@@ -155,7 +155,7 @@ def check_distillation(recipe: Recipe, teacher: str | Path) -> None:
     shape = student_settings(recipe.encoder, model.encoder.settings, None)
     student, _ = student_of(model, shape, f"{teacher}", seed=recipe.seed)
     check_student(student, model, f"{teacher}")
-    check_shape(shape, recipe, "the student")
+    check_needs(shape, recipe, "the student")
     build_learner(recipe, model.tokenizer.size, student, Teacher(learner_of(model, recipe)))
 
 

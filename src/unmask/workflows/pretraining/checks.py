@@ -172,7 +172,16 @@ def check_memory(shape: BodySettings, source: Source) -> None:
 
 
 def check_shape(shape: BodySettings, recipe: Recipe, init: str | Path) -> None:
-    """Raise an error if a model does not fit a recipe: objectives and layout need more of it, or more positions."""
+    """Raise an error if a model cannot be trained by a recipe."""
+    check_needs(shape, recipe, init)
+    try:
+        msgspec.structs.replace(recipe, encoder=shape)
+    except ValueError as error:
+        raise UserError(f"the recipe {recipe.name} does not fit {init}: {error}") from error
+
+
+def check_needs(shape: BodySettings, recipe: Recipe, init: str | Path) -> None:
+    """Raise an error if a model lacks what objectives and layout need, or has too few positions for the layout."""
     stages = recipe.every_stage
     provided = shape.provides.union({TEACHER}, *(stage.masking.provides | stage.layout.provides for stage in stages))
     required = frozenset().union(
@@ -191,10 +200,6 @@ def check_shape(shape: BodySettings, recipe: Recipe, init: str | Path) -> None:
             f"the layout's length {length} exceeds the {shape.positions} positions of {init}",
             remedy=f"pass {setting('layout.length', shape.positions)}",
         )
-    try:
-        msgspec.structs.replace(recipe, encoder=shape)
-    except ValueError as error:
-        raise UserError(f"the recipe {recipe.name} does not fit {init}: {error}") from error
 
 
 def recipe_like(shape: BodySettings) -> str:

@@ -117,13 +117,13 @@ def pretrain(
         return Path(out) / "model"
     from unmask.data.cleaning.rules import read_rules
     from unmask.data.corpus.corpus import Corpus, open_corpus
-    from unmask.model.directory import find
+    from unmask.model.directory import find, read_settings
     from unmask.recipes.recipe import as_recipe
     from unmask.support.fingerprint import fingerprint_path
     from unmask.training.machine import choose_machine
     from unmask.training.opening import as_settings, check_agreement
     from unmask.training.processes import Processes
-    from unmask.workflows.pretraining.checks import check_teacher, refuse_fixed
+    from unmask.workflows.pretraining.checks import check_shape, check_teacher, refuse_fixed
     from unmask.workflows.pretraining.default import SIZES, choose, for_model, limited
     from unmask.workflows.pretraining.pretrain import fingerprint, pretrain_corpus
     from unmask.workflows.pretraining.search import check_heldout, search_rate
@@ -157,6 +157,8 @@ def pretrain(
             planned = as_recipe(SIZES[0], changes)
         check_agreement(processes, as_settings(write(planned)))  # before the corpus is built
         check_teacher(planned, None)
+        if init:
+            check_shape(read_settings(find(init)), planned, init)
         named = bool(continues or recipe or init)
         if corpus is None:
             chosen = set() if named else {"kind", "vocabulary", "lowercase"}

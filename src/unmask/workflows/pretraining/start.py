@@ -45,7 +45,7 @@ from unmask.objectives.teacher import TEACHER, Teacher
 from unmask.recipes.recipe import Recipe
 from unmask.support.errors import UserError, counted
 from unmask.support.messages import argument, call
-from unmask.workflows.pretraining.checks import check_layers, check_shape
+from unmask.workflows.pretraining.checks import check_layers, check_needs, check_shape
 from unmask.workflows.pretraining.token_vectors import begin_embeddings
 
 
@@ -224,6 +224,7 @@ def continued(
         UserError: recipe, corpus and model do not match.
     """
     base = load_base(init, recipe, corpus, allow_pickle=allow_pickle)
+    check_shape(base.encoder.settings, recipe, init)
     model, changes = adapt(base, f"{init}", corpus.tokenizer, recipe.all_objectives, layers=layers)
     return InitialWeights(model, f"{init}", changes=changes, inputs=base.inputs("init"), tokens=base.tokens)
 
@@ -237,7 +238,7 @@ def load_base(init: str | Path, recipe: Recipe, corpus: Corpus, *, allow_pickle:
     base = load_model(
         init, allow_pickle=allow_pickle, dropout=recipe.encoder.dropout, keep_head_dropout=True, seed=recipe.seed
     )
-    check_shape(base.encoder.settings, recipe, init)
+    check_needs(base.encoder.settings, recipe, init)
     if base.tokenizer.sha256 != corpus.tokenizer.sha256 and (why := difference(base.tokenizer, corpus.tokenizer)):
         raise UserError(
             f"the corpus was not built with the tokenizer of {init} or with one that extends it: {why}",

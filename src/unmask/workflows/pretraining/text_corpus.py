@@ -44,7 +44,7 @@ from unmask.support.settings import to_table
 from unmask.training.delivery import deliver
 from unmask.training.processes import Processes
 from unmask.training.runs.directory import PREPARED, RunDirectory
-from unmask.workflows.pretraining.checks import check_init, check_layers, check_shape, check_vocabulary, check_words
+from unmask.workflows.pretraining.checks import check_init, check_layers, check_needs, check_vocabulary, check_words
 from unmask.workflows.pretraining.restarts import restarted
 
 SAME = "resume with the same command, or start a new run"
@@ -162,7 +162,7 @@ def _check(
         check_vocabulary(recipe.encoder, PADDING[kind], kind)
         return
     settings = read_settings(init)
-    check_shape(settings, recipe, init)
+    check_needs(settings, recipe, init)  # all that is asked of a teacher
     if layers is not None:
         check_layers(settings, layers, init)
 
