@@ -117,11 +117,12 @@ class KneserNey:
 def estimate(counts: Ids) -> Numbers:
     """Return the discounts of n-grams by their counts (Chen and Goodman 1999, equation 26); 0.75 for tiny texts."""
     once, twice, thrice, often = np.bincount(counts.clip(max=DISCOUNTS + 2), minlength=6)[1:5].astype(float)
-    if not once * twice * thrice:
-        return np.array([0, *[0.75] * DISCOUNTS])
-    share = once / (once + 2 * twice)
-    found = [1 - 2 * share * twice / once, 2 - 3 * share * thrice / twice, 3 - 4 * share * often / thrice]
-    return np.array([0, *found]).clip(min=0)
+    if once * twice * thrice:
+        share = once / (once + 2 * twice)
+        found = [1 - 2 * share * twice / once, 2 - 3 * share * thrice / twice, 3 - 4 * share * often / thrice]
+        if min(found) > 0:
+            return np.array([0, *found])
+    return np.array([0, *[0.75] * DISCOUNTS])
 
 
 def read(documents: Documents, most: int, words: int) -> list[Ids]:
