@@ -2,10 +2,12 @@
 
 import json
 import math
+import re
 
 import msgspec
 
 from unmask.tasks.classification import Classification
+from unmask.tasks.ranking import Ranking
 from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.report import Remarks, finetuning_report, pretraining_report
 from unmask.training.runs.summary import Reached
@@ -56,3 +58,10 @@ def test_the_remarks_of_the_objectives_are_in_the_report(make_run):
     plain = pretraining_report(run, "gpt-mini", Reached(8, 8000, 1.0), Remarks())
     assert "A note." not in plain
     assert "Stages" not in plain
+
+
+def test_models_are_used_by_commands_whatever_trained_them(make_run):
+    """Also where messages are written as Python code, as in this test."""
+    text = finetuning_report(RunDirectory(make_run()), Ranking.card, (), Reached(1, 1, 1.0), 3, {})
+    assert re.search(r"\nunmask predict --model \S+ \"A query\.\" --text-b \"A passage\.\"\n", text)
+    assert re.search(r"\nunmask evaluate --model \S+ --data FILE\n", text)

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 from unmask.support.choices import Files, as_files
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError
-from unmask.support.messages import argument, call
+from unmask.support.messages import argument, call, in_command, rendered
 from unmask.support.model_card import Card
 from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.display import Display, duration
@@ -191,8 +191,8 @@ def finetuning_report(
         "Usage:",
         "",
         "```",
-        f"{call('predict', model=run.path)} {card.usage}",
-        call("evaluate", model=run.path, data="FILE"),
+        f"{rendered(call('predict', model=run.path), in_command)} {card.usage}",
+        rendered(call("evaluate", model=run.path, data="FILE"), in_command),
         "```",
     ]
     return "\n".join(lines) + "\n"
