@@ -345,7 +345,7 @@ WORDS = ["a", "b", "the", "cat", "😀", "😀😀", "é", "中", ".", "\n"]
 @given(st.lists(st.sampled_from(WORDS), min_size=3, max_size=30), st.data())
 def test_offsets_count_whatever_puts_the_answers_at_them(units, words, data):
     """Every word is an answer, so that most occur several times: the nearest occurrence is often another one."""
-    passage = " ".join(["é 😀", *words])
+    passage = " ".join(["é 😀", *words, "z"])  # whose offset tells all units apart
     starts = [match.start() for match in re.finditer(r"\S+", passage)]
     texts = [match[0] for match in re.finditer(r"\S+", passage)]
     answers = [answer(text, COUNTS[units](passage[:start])) for text, start in zip(texts, starts, strict=True)]
