@@ -158,7 +158,7 @@ def pretrain(
         check_agreement(processes, as_settings(write(planned)))  # before the corpus is built
         check_teacher(planned, None)
         if init:
-            check_shape(read_settings(find(init)), planned, init)
+            check_shape(read_settings(init), planned, init)
         named = bool(continues or recipe or init)
         if corpus is None:
             chosen = set() if named else {"kind", "vocabulary", "lowercase"}

@@ -172,7 +172,7 @@ def train_encoder(
             run.log(
                 {"kind": "baseline", "step": 0, **baseline(learner, heldout, corpus.manifest.most_frequent_token.id)}
             )
-        new_heads = created[len(start.model.created) :] if start.model else created
+        new_heads = set(created).difference(start.model.created if start.model else ())
         if other and not new_heads and processes.is_main and not resume:
             before = evaluate(learner, other, machine)
             unseen = evaluate(learner, curriculum.heldout(corpus.train, HELDOUT_TOKENS), machine)  # so far
