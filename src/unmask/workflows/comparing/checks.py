@@ -14,7 +14,7 @@ from unmask.support.messages import argument
 from unmask.support.settings import Overrides, convert, put
 from unmask.tasks import TASKS
 from unmask.tasks.task import Task
-from unmask.workflows.comparing.settings import Arm, Comparison, TaskData, read_budget
+from unmask.workflows.comparing.settings import Arm, Comparison, TaskData, by_size, read_budget
 from unmask.workflows.distillation.lesson import Lesson
 from unmask.workflows.finetuning.examples import Examples, Parts, drawn, read_parts
 from unmask.workflows.finetuning.job import FinetuningJob, InitialModel, defaults
@@ -170,7 +170,7 @@ def _scoring(data: TaskData) -> list[str]:
 
 
 def settle_scoring(comparison: Comparison, name: str, data: TaskData) -> dict[str, Any]:
-    """Read and check the labeled files of a task; return the settings that its metrics depend on, by their keys.
+    """Read and check the labeled files of a task with all of its sizes; return what its metrics depend on, by key.
 
     They are settled by all training examples, and so the same for all arms, seeds and numbers of examples, whichever
     label a checkpoint calls the second, and whichever labels or grades the examples that a run draws have.
@@ -182,13 +182,14 @@ def settle_scoring(comparison: Comparison, name: str, data: TaskData) -> dict[st
     source = f"task '{name}'"
     recipe = _recipe(data, {**comparison.task_settings, **data.settings}, source, Arm())
     parts = read_parts(recipe.task, data.files)
-    chosen = drawn(parts.train, data.limit, {})
+    sizes = [drawn(parts.train, sized.limit, {}) for _, sized in by_size(name, data)]
     _check_labels(recipe.task, parts)
     task = recipe.task.settle(parts.train, parts.labels)
     recipe = msgspec.structs.replace(recipe, task=task)
-    tunes = task.tunes and not by_folds(recipe, chosen)
-    if comparison.search or recipe.budget.patience is not None or tunes:  # on a tenth of them
-        Examples(chosen, [], parts.labels, []).inner(task)
+    for chosen in sizes:
+        tunes = task.tunes and not by_folds(recipe, chosen)
+        if comparison.search or recipe.budget.patience is not None or tunes:  # on a tenth of them
+            Examples(chosen, [], parts.labels, []).inner(task)
     known = task.metrics_of(parts.held, parts.labels)
     if data.metric and data.metric not in known:
         raise UserError(f"{source}: no metric '{data.metric}' to decide by", remedy=nearest(data.metric, known))

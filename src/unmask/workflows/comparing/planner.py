@@ -25,7 +25,15 @@ from unmask.support.settings import to_table
 from unmask.training.settings import FORWARDS_PER_STEP
 from unmask.workflows.comparing.cells import OUTLOOK, Cell, Plan
 from unmask.workflows.comparing.checks import settle_scoring
-from unmask.workflows.comparing.settings import HEADLESS_STUDENT, STUDENT, Arm, Comparison, TaskData, read_budget
+from unmask.workflows.comparing.settings import (
+    HEADLESS_STUDENT,
+    STUDENT,
+    Arm,
+    Comparison,
+    TaskData,
+    by_size,
+    read_budget,
+)
 from unmask.workflows.pretraining.checks import check_shape
 from unmask.workflows.pretraining.default import for_model
 from unmask.workflows.pretraining.search import cost
@@ -65,7 +73,10 @@ class Planner:
             name: {"train": _contents(name, data.train), "test": _contents(name, data.test)}
             for name, data in self.tasks.items()
         }
-        self.scoring = {name: settle_scoring(comparison, name, data) for name, data in self.tasks.items()}
+        self.scoring: dict[str, dict[str, Any]] = {}
+        for name, data in comparison.tasks.items():  # whose files are read once for all sizes
+            names = [named for named, _ in by_size(name, data)]
+            self.scoring |= dict.fromkeys(names, settle_scoring(comparison, name, data))
         self.trained: dict[tuple[str, int, float], Cell] = {}
         self.teachers = {arm.teacher for arm in arms.values() if arm.teacher}
         self.tokenizer = self._shared_tokenizer()

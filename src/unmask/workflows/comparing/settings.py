@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -225,6 +225,13 @@ class TaskData(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return LabelledFiles(train, test, self.columns, self.format, role="test")
 
 
+def by_size(name: str, data: TaskData) -> Iterator[tuple[str, TaskData]]:
+    """Yield a task for each of its numbers of examples, with its name."""
+    for limit in data.examples or (None,):
+        named = f"{name}-{limit}" if len(data.examples) > 1 else name
+        yield named, data if limit is None else msgspec.structs.replace(data, examples=[limit])
+
+
 class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All that a comparison is made of.
 
@@ -310,11 +317,10 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         """
         tasks: dict[str, TaskData] = {}
         for name, data in self.tasks.items():
-            for limit in data.examples or (None,):
-                named = f"{name}-{limit}" if len(data.examples) > 1 else name
+            for named, sized in by_size(name, data):
                 if named in tasks:
                     raise UserError(f"two tasks would be named '{named}'", remedy="choose another name for one of them")
-                tasks[named] = data if limit is None else msgspec.structs.replace(data, examples=[limit])
+                tasks[named] = sized
         return tasks
 
     def named_arms(self) -> dict[str, Arm]:
