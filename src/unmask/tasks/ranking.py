@@ -95,7 +95,7 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
         usage='"A query." --text-b "A passage."',
     )
     fields = Fields(GRADES)
-    training = Training(tuned={"loss": "binary"})  # a student imitates the score of each pair
+    training = Training(rate=2.0, tuned={"loss": "binary"})  # a student imitates the score of each pair
     head = HeadOrigin(continues=("regression",))  # which published cross-encoders are
     refusals: ClassVar[Refusals] = {
         "frozen": Reason(
