@@ -5,6 +5,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import unmask
+from unmask.model.model import load_model, save_model
 
 from .conftest import run
 
@@ -32,3 +33,17 @@ def test_pairs_are_refused(small, tmp_path):
     given = ("embed", "--model", small / "model", "--data", tmp_path / "pairs.tsv", "--out", tmp_path / "a.npy")
     assert "vectors are of single texts, but these are pairs" in run(*given, status=2).err
     assert run(*given, "--columns", "text=text_b").err.startswith("1 vectors of")
+
+
+@pytest.mark.filterwarnings("default::unmask.InputWarning")
+def test_tokens_without_weights_are_named(small, tmp_path):
+    """They are newly initialized; all other files of a model load without a warning."""
+    folder = tmp_path / "model"
+    model = load_model(small / "model")
+    save_model(folder, model, "")
+    model.tokenizer.with_tokens(["[NEW]"]).save(folder)
+    (folder / "checksums.json").unlink()
+    given = ("embed", "--data", small / "texts.txt", "--model")
+    printed = run(*given, folder, "--out", tmp_path / "a.npy").err  # in one line, without the place in the code
+    assert f"unmask: warning: {folder}: 1 special tokens have no trained weights" in printed
+    assert "warning" not in run(*given, small / "model", "--out", tmp_path / "b.npy").err

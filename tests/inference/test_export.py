@@ -1,5 +1,6 @@
 """Exported models compute what the original does, and are refused with a reason where they cannot."""
 
+import json
 from copy import copy
 from dataclasses import replace
 from importlib import import_module
@@ -9,7 +10,7 @@ import pytest
 import torch
 import transformers
 
-from unmask.families.checkpoints.hub import CHECK
+from unmask.families.checkpoints.hub import CHECK, MANIFEST
 from unmask.families.xlnet import XlnetSettings
 from unmask.inference import export
 from unmask.inference.engines import OPERATOR, OnnxEngine, multiplies_signed_bytes
@@ -117,10 +118,21 @@ def test_outputs_that_differ_from_those_after_the_export_are_refused(make, tmp_p
         load(tmp_path / "out")
 
 
-def test_a_program_without_the_outputs_to_compare_with_is_refused(make, tmp_path):
-    write(make(), tmp_path)
-    checksums = tmp_path / "out/checksums.json"
-    checksums.unlink()
+def test_files_beside_a_program_that_are_not_its_own_are_refused(make, tmp_path):
+    write(make("classification"), tmp_path)
+    (tmp_path / "out/checksums.json").unlink()
+    manifest = tmp_path / "out" / MANIFEST
+    content = json.loads(manifest.read_text("utf8"))
+    number = len(content["labels"])
+    for labels in ([], content["labels"][1:], [*content["labels"], "more"], content["labels"][:1] * number):
+        manifest.write_text(json.dumps(content | {"labels": labels}), "utf8")
+        with pytest.raises(UserError, match=rf"export.json: labels does not name the {number} labels of the program"):
+            load(tmp_path / "out")
+    manifest.write_text(json.dumps(content | {"precision": "float16"}), "utf8")
+    with pytest.raises(UserError, match=r"export.json: unknown precision 'float16'"):
+        load(tmp_path / "out")
+    manifest.write_text(json.dumps(content), "utf8")
+    load(tmp_path / "out")
     (tmp_path / "out" / CHECK).write_bytes(b"no tensors")
     with pytest.raises(UserError, match=r"check.safetensors: the file is missing or damaged"):
         load(tmp_path / "out")

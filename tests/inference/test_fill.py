@@ -1,6 +1,8 @@
 """Candidates for masks are readable with every kind of vocabulary; texts and models without masks are refused."""
 
+import json
 import re
+from itertools import product
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from transformers import XLNetLMHeadModel
 from unmask.data.batches.batch import TARGETS
 from unmask.data.batches.masking import MASKED
 from unmask.data.tokenizers.bpe import train_bpe
+from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.unigram import train_unigram
 from unmask.data.tokenizers.wordpiece import train_wordpiece
 from unmask.families.bert import BertSettings
@@ -57,6 +60,32 @@ def test_masks_are_found_in_both_spellings(tokenizer):
     starts, sample = find_masks(bpe, f"A {bpe.mask_token} sees [MASK].", 64, MASKED)
     assert starts == [2, 8 + len(bpe.mask_token)]
     assert np.flatnonzero(sample.ids == bpe.mask).tolist() == sample.positions["masked"].tolist()
+
+
+def test_each_mask_of_the_vocabulary_is_found_where_it_is(tmp_path):
+    """Also in other spellings, if the token is looked for in normalized text, or with the spaces that belong to it."""
+    plain = train_wordpiece(TEXT, size=120)
+    encoder = BODY.build(plain.size)
+    head = MaskedLM(BuildContext(encoder)).state_dict()
+    for number, (token, normalized) in enumerate(product(("[MASK]", "<mask>", "<m>"), (False, True))):
+        folder = tmp_path / str(number)
+        plain.save(folder)
+        for file in folder.iterdir():
+            file.write_text(file.read_text("utf8").replace("[MASK]", token), "utf8")
+        content = json.loads((folder / "tokenizer.json").read_text("utf8"))
+        for added in content["added_tokens"]:
+            if added["content"] == token:
+                added |= {"normalized": normalized, "lstrip": not normalized}
+        (folder / "tokenizer.json").write_text(json.dumps(content), "utf8")
+        predictor = Predictor(Model(encoder, load_tokenizer(folder), {"masked_lm": head}))
+        rng = np.random.default_rng(number)
+        for _ in range(20):
+            pieces = rng.choice(["[MASK]", token, token.upper(), token.title(), "the ", " sea", "  ", "老", "."], 12)
+            text = "".join((*pieces, "[MASK]"))
+            (filling,) = predictor.fill([text], top=1)
+            spelled = re.finditer(re.escape(token), text, re.IGNORECASE if normalized else 0)
+            expected = {match.start() for match in (*spelled, *re.finditer(r"\[MASK\]", text))}
+            assert [mask.position for mask in filling.masks] == sorted(expected), text
 
 
 def test_xlnet_fills_each_mask_given_the_rest(tokenizer, tmp_path):

@@ -25,7 +25,15 @@ from unmask.cli.arguments import METAVARS, Parameter, add_parameters, parsed, si
 from unmask.cli.verbs import GROUPS, VERBS, Verb, print_text
 from unmask.support import __version__
 from unmask.support.environment import Times, busy_cores, is_out_of_memory, num_cores, read_times
-from unmask.support.errors import SharedDirectoryWarning, UnmaskError, UserError, check_unicode, counted, printable
+from unmask.support.errors import (
+    InputWarning,
+    SharedDirectoryWarning,
+    UnmaskError,
+    UserError,
+    check_unicode,
+    counted,
+    printable,
+)
 from unmask.support.messages import in_command, rendered, speak
 
 THREADS = "OMP_NUM_THREADS"
@@ -140,7 +148,7 @@ def _leave_busy_cores(arguments: Mapping[str, Any], started: Times | None) -> No
 
 def _warn(shown: Callable[..., None], message: Warning | str, category: type[Warning], *where: Any) -> None:
     """Print a warning to the user as one line; others, which are for programmers, as Python does."""
-    if issubclass(category, SharedDirectoryWarning) or FALLBACK in str(message):
+    if issubclass(category, SharedDirectoryWarning | InputWarning) or FALLBACK in str(message):
         _complain(f"warning: {rendered(str(message))}")
     else:
         shown(message, category, *where)

@@ -25,7 +25,7 @@ from unmask.data.batches.frame import adopt_framing
 from unmask.data.batches.groups import Group
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.families.checkpoints.check import body_on_meta, check_checksums
-from unmask.families.checkpoints.heads import DENSE
+from unmask.families.checkpoints.heads import DENSE, NAMED
 from unmask.families.checkpoints.hub import CHECK, MANIFEST
 from unmask.families.checkpoints.huggingface import read_settings
 from unmask.families.checkpoints.safetensors_file import CHECKSUMS
@@ -220,6 +220,8 @@ def open_exported(
     path = directory / MANIFEST
     if manifest.format not in ENGINES:
         raise UserError(f"unknown format '{manifest.format}'", file=path, remedy="export the model again")
+    if manifest.precision not in ROUNDING:
+        raise UserError(f"unknown precision '{manifest.precision}'", file=path, remedy="export the model again")
     settings, words = read_settings(directory), load_tokenizer(directory)
     words.summary = settings.summary
     adopt_framing(words, directory)
@@ -260,7 +262,8 @@ def check_outputs(directory: Path, manifest: ExportManifest, model: Model, backe
     """Check that a program has the outputs here that it had where it was exported.
 
     Raises:
-        UserError: it has others, by more than rounding, or the file that tells is missing or damaged.
+        UserError: it has others, by more than rounding, or the file that tells is missing or damaged; or the labels
+            are not those of the program.
     """
     path, samples = directory / CHECK, probes(model, backend.signature)[:NUM_CHECKED]
     try:
@@ -272,6 +275,13 @@ def check_outputs(directory: Path, manifest: ExportManifest, model: Model, backe
     if not same:
         raise UserError("the stored inputs are not those of this version", file=path, remedy="export the model again")
     computed = outputs(backend, model, backend.signature, samples)
+    number = computed[0].shape[-1]
+    if manifest.signature.head in NAMED and not len(manifest.labels) == len(set(manifest.labels)) == number:
+        raise UserError(
+            f"labels does not name the {number} labels of the program, each once",
+            file=directory / MANIFEST,
+            remedy="export the model again",
+        )
     here = np.concatenate([_checked_columns(rows).ravel() for rows in computed])
     there = np.concatenate([rows.ravel() for rows in expected])
     off = float(np.sqrt(np.mean((here - there) ** 2) / np.mean(there**2))) if here.shape == there.shape else np.inf

@@ -8,6 +8,7 @@ as the vocabulary has tokens, so that they are computed, and dropped, in blocks 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 
 HEADS = {"masked_lm": MASKED, "permutation_lm": TARGETS}
 """Heads that fill masks, and the names of the positions where they do."""
-
-
+MASK = "[MASK]"
+"""What stands for a mask in a text, beside the mask token of the vocabulary."""
 MAX_LOGITS = 1 << 24
 """Number of logits in memory at once, unless those of a single text are more: masks times tokens of the vocabulary."""
 
@@ -147,7 +148,8 @@ def find_masks(tokenizer: Tokenizer, text: str, longest: int, at: str) -> tuple[
     Raises:
         UserError: there is no mask, or the text has more than `longest` tokens.
     """
-    ids = tokenizer.encode(text.replace("[MASK]", tokenizer.mask_token))
+    replaced = text.replace(MASK, tokenizer.mask_token)
+    ids, spans = tokenizer.encode_offsets(replaced)
     masked = np.flatnonzero(ids == tokenizer.mask)
     if not len(masked):
         raise UserError(f"no mask in '{text[:60]}'", remedy=f"write {tokenizer.mask_token} where a word is missing")
@@ -155,14 +157,17 @@ def find_masks(tokenizer: Tokenizer, text: str, longest: int, at: str) -> tuple[
         raise UserError(
             f"'{text[:40]}…' has {len(ids) + 2} tokens, but the model reads at most {longest}", remedy="shorten it"
         )
+    # tokens of masks may include spaces around them
+    starts = [end - len(replaced[start:end].lstrip()) for start, end in (spans[number] for number in masked.tolist())]
+    longer = len(tokenizer.mask_token) - len(MASK)
+    others = [match.start() + longer * number for number, match in enumerate(re.finditer(re.escape(MASK), text))]
+    starts = [start - longer * bisect_left(others, start) for start in starts]  # in the text as given
     frame = Frame.of(tokenizer)
     sample, masked = frame.wrap(ids), frame.start + masked
     sample = sample.add(positions={at: masked})
     if at == TARGETS:
         order = np.isin(np.arange(len(sample)), masked).astype(np.int64)
         sample = sample.changed(reading=Reading(order=order))
-    # a mask can be spelled in two ways, so offsets are those of the text as given
-    starts = [match.start() for match in re.finditer(f"{re.escape(tokenizer.mask_token)}|\\[MASK\\]", text)]
     return starts, sample
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
@@ -13,7 +14,7 @@ from unmask.inference.static import load_static
 from unmask.model.directory import find
 from unmask.model.model import load_model
 from unmask.support.choices import exists
-from unmask.support.errors import UserError
+from unmask.support.errors import InputWarning, UserError
 from unmask.support.hub import parse
 from unmask.support.messages import argument
 from unmask.training.machine import Machine, choose_machine
@@ -144,6 +145,9 @@ def open_predictor(
 
     Raises:
         UserError: there is no such model, or it is damaged.
+
+    Warns:
+        InputWarning: special tokens are newly initialized, as the model has no weights of them.
     """
     predictor: Predictor[Any]
     location = find(source, allow_pickle=allow_pickle) if tokenizer is None and parse(source) is not None else source
@@ -153,7 +157,15 @@ def open_predictor(
         model, backend = load_exported(Path(location), display)
         predictor = Predictor(model, backend=backend)
     else:
-        predictor = Predictor(load_model(location, tokenizer=tokenizer, allow_pickle=allow_pickle), machine, display)
+        model = load_model(location, tokenizer=tokenizer, allow_pickle=allow_pickle)
+        if model.new_tokens:
+            warnings.warn(
+                f"{source}: {model.new_tokens} have no trained weights: what the model computes of texts that contain "
+                "them, or that it puts them around, is partly random",
+                InputWarning,
+                stacklevel=2,
+            )
+        predictor = Predictor(model, machine, display)
     if tokenizer is None:
         machine = machine or choose_machine(precision="float32")
         where = str(Path(source).absolute()) if exists(Path(source)) else str(source)

@@ -41,6 +41,8 @@ WORDS = "embeddings.words.weight"
 """Name of the token embeddings among the tensors of an encoder."""
 NEW_POOLER = "the pooler"
 """What `Model.created` has if the pooler is newly initialized: files of models that do not use it lack it."""
+NEW_TOKENS = "special tokens"
+"""What ends the description in `Model.created` of tokens whose embeddings are newly initialized, after their number."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,11 @@ class Model:
     def vector_width(self) -> int:
         """Width of the vectors of texts, before they are cut."""
         return width_of(self.pooling, self.encoder.width)
+
+    @property
+    def new_tokens(self) -> str:
+        """The tokens that the source has no weights of, such as "4 special tokens"; "" if there are none."""
+        return next((description for description in self.created if description.endswith(NEW_TOKENS)), "")
 
     def with_dimensions(self, dimensions: int) -> Model:
         """Return a model whose vectors of texts are cut to so many first components.
@@ -245,7 +252,7 @@ def load_model(
             file=directory / "model.safetensors",
             remedy="the file is incomplete: copy it again",
         )
-    created = (*((NEW_POOLER,) if missing else ()), *((f"{new} special tokens",) if new else ()))
+    created = (*((NEW_POOLER,) if missing else ()), *((f"{new} {NEW_TOKENS}",) if new else ()))
     task, downstream = read_task(pretrained, words, directory)
     task, beside = read_beside(task, ModelFiles(directory, words, pretrained.settings, frozenset(heads)))
     heads = {**heads, **{part: {**heads.get(part, {}), **tensors} for part, tensors in beside.items()}}

@@ -74,7 +74,7 @@ def _restored(kind: type[UnmaskError], message: str) -> UnmaskError:
 
 
 class InputWarning(UserWarning):
-    """A warning that counts inputs a model did not read completely: truncated texts, empty texts."""
+    """A warning about inputs: texts that a model did not read completely, or files that lack something."""
 
 
 class SharedDirectoryWarning(UserWarning):

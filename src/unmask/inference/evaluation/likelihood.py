@@ -77,14 +77,13 @@ class Likelihood:
     def __init__(self, backend: TorchBackend, pll: PllKind | None = None) -> None:
         model = backend.model
         self.head = lm_head(model)
-        untrained = any(created.endswith("special tokens") for created in model.created)
-        if self.head == "masked_lm" and untrained:
+        if self.head == "masked_lm" and model.new_tokens:
             raise UserError("the model has no trained weights of its special tokens, such as [MASK]")
         if self.head != "masked_lm" and pll is not None:
             raise UserError(f"{argument('pll')} has no effect: the model is no masked language model", remedy="omit it")
         self.tokenizer = model.tokenizer
         self.by_word = pll == "word-l2r"
-        self.starts = self.head != "causal_lm" or not untrained
+        self.starts = self.head != "causal_lm" or not model.new_tokens
         self.frame = Frame.of(model.tokenizer)
         self.capacity = self.frame.capacity(model.encoder.longest, 1)
         self._device = backend.machine.device

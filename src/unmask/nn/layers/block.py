@@ -28,6 +28,7 @@ Dropout is where it is there: on the attention's output and inside the feed-forw
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
 
@@ -45,7 +46,7 @@ from unmask.nn.layers.fused_attention import (
 )
 from unmask.nn.layers.linear import Linear, is_exact_gelu
 from unmask.nn.layers.norm import LayerNorm, RMSNorm
-from unmask.nn.layers.plain_attention import AttentionSpec, Kernel, plain
+from unmask.nn.layers.plain_attention import AttentionSpec, Bias, Kernel, plain
 from unmask.nn.layers.rotary import readers
 from unmask.support import panels
 
@@ -159,9 +160,19 @@ class SelfAttention(nn.Module):
         """Return the attention output before the last linear layer; see `forward`."""
         return select(self.attend(self.qkv(x), tokens, scores), rows)
 
-    def attend(self, qkv: Tensor, tokens: Tokens, scores: list[Tensor] | None = None) -> Tensor:
-        """Return what tokens attend to, (tokens, width), from their queries, keys and values, (tokens, 3 * width)."""
+    def attend(
+        self, qkv: Tensor, tokens: Tokens, scores: list[Tensor] | None = None, bias: Bias | None = None
+    ) -> Tensor:
+        """Return what tokens attend to, (tokens, width), from their queries, keys and values, (tokens, 3 * width).
+
+        Args:
+            qkv: queries, keys and values.
+            tokens: see `forward`.
+            scores: see `forward`.
+            bias: a bias on the scores that depends on the weights; None: that of the spec.
+        """
         spec = self.spec if self.training else self.spec.undropped
+        spec = spec if bias is None else replace(spec, bias=bias)
         return self.kernel(qkv, tokens, spec) if scores is None else plain(qkv, tokens, spec, scores)
 
 

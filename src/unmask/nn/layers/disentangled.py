@@ -13,7 +13,6 @@ layer (ConvLayer in modeling_deberta_v2.py of transformers 5).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,7 +23,7 @@ from unmask.nn.layers.block import Block, SelfAttention, select
 from unmask.nn.layers.dropout import Dropout
 from unmask.nn.layers.linear import Linear
 from unmask.nn.layers.norm import ACTIVATIONS, LayerNorm, PoolerActivation
-from unmask.nn.layers.plain_attention import AttentionSpec, plain
+from unmask.nn.layers.plain_attention import AttentionSpec
 
 if TYPE_CHECKING:
     from unmask.data.batches.batch import Tokens
@@ -88,7 +87,7 @@ class DisentangledAttention(SelfAttention):
         self.position_dropout = Dropout(dropout)
 
     def read(self, x: Tensor, tokens: Tokens, scores: list[Tensor] | None, rows: Tensor | None) -> Tensor:
-        """See `SelfAttention`; always computed by the plain kernel."""
+        """See `SelfAttention`."""
         vectors = self.position_dropout(self._vectors())
         width = self.out.in_features
         weight, bias = self.qkv.weight[: 2 * width], self.qkv.bias[: 2 * width]
@@ -103,8 +102,7 @@ class DisentangledAttention(SelfAttention):
             from_distance = (key @ queries).gather(-1, at.transpose(-1, -2)).transpose(-1, -2)
             return (to_distance + from_distance) * (TERMS * query.shape[-1]) ** -0.5
 
-        spec = replace(self.spec, dropout=self.spec.dropout if self.training else 0.0, bias=of_distances)
-        return select(plain(self.qkv(x), tokens, spec, scores), rows)
+        return select(self.attend(self.qkv(x), tokens, scores, of_distances), rows)
 
 
 class Convolution(nn.Module):
