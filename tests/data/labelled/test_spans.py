@@ -67,6 +67,12 @@ def test_spans_that_cut_words_are_extended_and_counted():
         "a.jsonl: 3 of 4 spans began or ended inside a word and were extended to whole words, the first 'Smith' of "
         "'Smiths' in line 7"
     ]
+    sentence, notes = convert("สมชายอยู่ในเชียงใหม่", (0, 5, "PER"), (11, 20, "LOC"))  # scripts without spaces
+    assert not notes
+    assert [(kind, sentence.text[start:stop]) for kind, start, stop in sentence.entities] == [
+        ("PER", "สมชาย"),
+        ("LOC", "เชียงใหม่"),
+    ]
     with pytest.raises(
         UserError, match=r"a\.jsonl:7: the span 0–3 \(X\) 'Ann' begins or ends inside a word of 'Anna'; cor"
     ):
