@@ -86,8 +86,10 @@ def test_words_cover_the_text_without_its_spaces(name, shared):
 
 
 def test_unspaced_scripts_have_several_words(shared):
-    spans, _ = split_words(load_tokenizer(shared / "vocabularies/gpt2"), "我爱你 dog")
-    assert spans == [(0, 1), (1, 2), (2, 3), (4, 7)]
+    tokenizer = load_tokenizer(shared / "vocabularies/gpt2")
+    assert split_words(tokenizer, "我爱你 dog")[0] == [(0, 1), (1, 2), (2, 3), (4, 7)]
+    multilingual = load_tokenizer(shared / "vocabularies/bert-base-multilingual-cased")  # ##ู่ is a token of it
+    assert split_words(multilingual, "อยู่ใน dog")[0] == [(0, 1), (1, 4), (4, 6), (7, 10)]
 
 
 def test_marks_are_around_the_words_that_contribute_most():

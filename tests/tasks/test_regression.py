@@ -7,6 +7,8 @@ from decimal import Decimal
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from unmask.data.batches.batch import collate
 from unmask.data.labelled.labelled_file import Row
@@ -17,6 +19,8 @@ from unmask.objectives.learner import Learner
 from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UserError
 from unmask.support.settings import parse_overrides, write
+from unmask.tasks.embedding import Embedding
+from unmask.tasks.ranking import Ranking
 from unmask.tasks.regression import Regression, RegressionHead, Score, numbers
 from unmask.training.machine import choose_machine
 from unmask.workflows.finetuning.finetune import finetune
@@ -40,7 +44,8 @@ def test_D17_a_label_that_is_not_a_number_is_named(tmp_path, value, name):
     (tmp_path / name).write_text("\n".join(lines))
     with pytest.raises(UserError) as error:
         TASK.read([tmp_path / name], columns={})
-    assert str(error.value) == f"{tmp_path / name}:3: the label '{value}' is not a number"
+    remedy = "; write a decimal point, and nothing between thousands" if "," in value else ""
+    assert str(error.value) == f"{tmp_path / name}:3: the label '{value}' is not a number{remedy}"
     assert len(TASK.read([tmp_path / name], columns={}, gold=False)) == 2 + (name == "a.jsonl"), (
         "labels are not read for prediction"
     )
@@ -52,6 +57,34 @@ def test_numbers_as_people_write_them(tmp_path, value):
     path.write_text(f"sentence\tsimilarity\ndog\t{value}\n")
     (row,) = TASK.read([path], columns={})
     assert float(row.values["label"]) == float(value)
+
+
+@given(st.lists(st.decimals(-(10**6), 10**6, places=2), min_size=1), st.booleans())
+def test_decimal_commas_of_spreadsheets_are_points(values, whole):
+    texts = ["7"] * whole + [str(value).replace(".", ",") for value in values]
+    table, notes = ExampleTable("<test>", {"text": ["a"] * len(texts), "score": texts}), []
+    assert numbers(TASK.read([table], columns={}, notes=notes)) == [7.0] * whole + [float(value) for value in values]
+    assert notes == ["<test>: the commas in its numbers are read as decimal points"]
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [["1,500", "2,250"], ["1,500", "12,250.5"], ["1,5", "2.5"], ["1,5,0"], ["1,5", "1.234,5"], ["1,5", "two"], ["1,"]],
+)
+def test_commas_that_may_separate_thousands_are_refused(labels):
+    count = len(labels)
+    table = ExampleTable("<test>", {"text": ["a"] * count, "text_b": ["b"] * count, "score": labels})
+    for task in (TASK, Ranking(), Embedding()):
+        with pytest.raises(UserError, match="is not a number"):
+            task.read([table], columns={})
+
+
+def test_each_file_has_its_own_decimal_sign():
+    tables = [
+        ExampleTable(name, {"text": ["a", "b"], "score": labels})
+        for name, labels in (("<a>", ["0,125", "1,500"]), ("<b>", ["1.5", "2"]))
+    ]
+    assert numbers(TASK.read(tables, columns={})) == [0.125, 1.5, 1.5, 2.0]
 
 
 def test_decimals_of_databases_are_numbers():

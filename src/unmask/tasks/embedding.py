@@ -37,7 +37,7 @@ from unmask.support.errors import UserError
 from unmask.support.messages import argument, setting
 from unmask.support.model_card import Card
 from unmask.tasks.mistakes import Mistake
-from unmask.tasks.regression import all_equal, numbers
+from unmask.tasks.regression import all_equal, numbers, with_numbers
 from unmask.tasks.task import Columns, HeadOrigin, Notes, Paths, Reason, Refusals, Vectors
 from unmask.tasks.text_pairs import PairHead, PairTask, Sides, Similarity, describe_mistakes, ranking_loss
 
@@ -176,7 +176,7 @@ class Embedding(PairTask, frozen=True, kw_only=True, tag="embedding"):
         """See `Task`: scores are read if there is a column of them."""
         rows = super().read(paths, columns=columns, kind=kind, gold=gold, notes=notes)
         if gold and _are_scored(rows):
-            numbers(rows)
+            rows = with_numbers(rows, notes)
             if rows[0].negatives:
                 raise UserError(
                     "negatives have no effect: the pairs have scores",

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unmask.data.labelled.tagged_sentence import UNSPACED
+from unmask.data.labelled.tagged_sentence import UNSPACED, is_mark
 from unmask.data.tokenizers.tokenizer import Tokenizer
 
 MARKED = 0.25
@@ -115,7 +115,7 @@ def split_words(tokenizer: Tokenizer, text: str) -> tuple[list[tuple[int, int]],
     """Split a text into words.
 
     Words are those of the vocabulary's pre-tokenizer. Some do not split scripts that are written without spaces: there
-    a token that begins with a Chinese or Japanese character also begins a word.
+    a token that begins with one of their characters, and not with a mark on it, also begins a word.
 
     Returns:
         Start and end of each word in the text, in code points, and for each token the index of its word, (tokens,).
@@ -124,7 +124,7 @@ def split_words(tokenizer: Tokenizer, text: str) -> tuple[list[tuple[int, int]],
     spans, index = list[tuple[int, int]](), np.zeros(len(offsets), np.int64)
     for token, (start, end) in enumerate(offsets):
         begins = not token or numbers[token] != numbers[token - 1]
-        if begins or (UNSPACED.match(text, start) and start >= spans[-1][1]):
+        if begins or (start >= spans[-1][1] and UNSPACED.match(text, start) and not is_mark(text[start])):
             spans.append((start, end))
         else:
             spans[-1] = (spans[-1][0], max(spans[-1][1], end))

@@ -8,6 +8,7 @@ As for STS-B in Devlin et al. 2019, section 4.1, and as `BertForSequenceClassifi
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import ClassVar, Literal
@@ -39,6 +40,7 @@ LEAST, FINEST = 1e-30, 1e-5
 """Smallest standard deviations that can be learned: absolute, and relative to the mean (float32 has seven digits)."""
 ALMOST_ZERO = 2.0**-149
 """The probability next to 0 in single precision, whose logit is finite."""
+_DECIMAL_COMMA, _THOUSANDS = re.compile(r"[+-]?\d+,\d+"), re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 LARGEST = 1e30
 """Largest absolute value of a label; the range of float32, which the labels are stored in, ends at 3.4e38."""
 
@@ -62,6 +64,13 @@ class Score(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class ScoreTask(TextTask, frozen=True, kw_only=True):
     """Base class of tasks that predict a number for a text, or for a pair of texts; see `TextTask`."""
+
+    def read(
+        self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
+    ) -> list[Row]:
+        """See `Task`: the labels are numbers."""
+        rows = super().read(paths, columns=columns, kind=kind, gold=gold, notes=notes)
+        return with_numbers(rows, notes) if gold else rows
 
     @property
     def reranks(self) -> Literal["logits", "probabilities"] | None:
@@ -123,15 +132,6 @@ class Regression(ScoreTask, frozen=True, kw_only=True, tag="regression"):
         """See `Task`."""
         given = super().reranks
         return "probabilities" if given and self.activation == "sigmoid" else given
-
-    def read(
-        self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
-    ) -> list[Row]:
-        """See `Task`."""
-        rows = super().read(paths, columns=columns, kind=kind, gold=gold, notes=notes)
-        if gold:
-            numbers(rows)
-        return rows
 
     def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
         """See `Task`: none."""
@@ -271,6 +271,40 @@ def all_equal(rows: Sequence[Row]) -> UserError:
     )
 
 
+def with_numbers(rows: Sequence[Row], notes: Notes = None) -> list[Row]:
+    """Return rows whose labels are numbers, with decimal points in place of the decimal commas of a file.
+
+    Spreadsheets write these in most of Europe. The commas of a file are decimal if each number has one at most, none a
+    point, and some comma cannot separate thousands, as in `0,125` and `3,5`.
+
+    Args:
+        rows: the rows.
+        notes: receives a line for each file with decimal commas.
+
+    Raises:
+        UserError: a label is not a number.
+    """
+    labels: dict[str, list[str]] = {}
+    for row in rows:
+        labels.setdefault(row.file, []).append(row.values["label"])
+    commas = {file for file, values in labels.items() if _have_decimal_commas(values)}
+    if notes is not None:
+        notes += [f"{file}: the commas in its numbers are read as decimal points" for file in sorted(commas)]
+    texts = [row.values["label"].replace(",", "." if row.file in commas else ",") for row in rows]
+    rows = with_labels(rows, texts) if commas else list(rows)
+    numbers(rows)
+    return rows
+
+
+def _have_decimal_commas(labels: Sequence[str]) -> bool:
+    found = [label for label in labels if "," in label]
+    return (
+        all(_DECIMAL_COMMA.fullmatch(label) for label in found)
+        and not any("." in label for label in labels)
+        and any(not _THOUSANDS.fullmatch(label) for label in found)
+    )
+
+
 def numbers(rows: Sequence[Row]) -> list[float]:
     """Return the number of each row.
 
@@ -287,6 +321,7 @@ def numbers(rows: Sequence[Row]) -> list[float]:
         if math.isfinite(value) and abs(value) > LARGEST:
             raise UserError(f"the label '{text}' is too large", file=row.file, line=row.line)
         if not math.isfinite(value):
-            raise UserError(f"the label '{text}' is not a number", file=row.file, line=row.line)
+            remedy = "write a decimal point, and nothing between thousands" if "," in text else ""
+            raise UserError(f"the label '{text}' is not a number", file=row.file, line=row.line, remedy=remedy)
         values.append(value)
     return values

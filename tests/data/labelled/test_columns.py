@@ -325,6 +325,7 @@ def test_a_note_names_the_column_of_the_label_if_others_are_called_so(tmp_path, 
         ("text\tquestion\tlabel", {}, "", ""),
         ("question\tsentence\tlabel", {}, "", ""),
         ("content\ttext\tlabel", {"text": "text"}, "", ""),
+        ("Content\tText\tLABEL", {}, "'Text'", "Content"),
     ],
 )
 def test_a_note_names_the_columns_of_texts_if_others_are_called_so(tmp_path, header, columns, read, other):
@@ -337,3 +338,28 @@ def test_a_note_names_the_columns_of_texts_if_others_are_called_so(tmp_path, hea
             read_rows([path], columns=columns, gold=gold, notes=notes)
             expected = f"the text is {read}; {argument('columns', {'text': other})} would read another column"
             assert notes == ([f"{path}: {expected}"] if read else [])
+
+
+@pytest.mark.parametrize(
+    ("header", "columns", "expected"),
+    [
+        ("Text\tLabel", {}, {"text": "a", "label": "b"}),
+        ("Sentence1\tSENTENCE2\tGold_Label", {}, {"text": "a", "text_b": "b", "label": "c"}),
+        ("Text\ttext\tLabel", {"label": "Label"}, {"text": "b", "label": "c"}),
+        ("Text\tBody\tSentiment", {"text": "Body"}, {"text": "b", "label": "c"}),
+        ("TEXT\tClass", {"label": "TEXT", "text": "Class"}, {"text": "b", "label": "a"}),
+        ("Review\tText\tclass", {"text": "Review", "text_b": "Text"}, {"text": "a", "text_b": "b", "label": "c"}),
+    ],
+)
+def test_the_case_of_names_makes_no_difference_unless_columns_differ_by_it(tmp_path, header, columns, expected):
+    names = header.split("\t")
+    (tmp_path / "a.tsv").write_text(f"{header}\n" + "\t".join("abcd"[: len(names)]))
+    (tmp_path / "a.jsonl").write_text(json.dumps(dict(zip(names, "abcd", strict=False))))
+    for path in (tmp_path / "a.tsv", tmp_path / "a.jsonl"):
+        (row,) = read_rows([path], columns=columns)
+        assert row.values == expected
+        (unlabeled,) = read_rows([path], columns={"text": names[0]}, gold=False)
+        assert list(unlabeled.source) == names
+    (tmp_path / "a.tsv").write_text("TEXT\tText\tlabel\na\tb\tc\n")
+    with pytest.raises(UserError, match=r"no column named text .*; columns: TEXT, Text, label; pass"):
+        read_rows([tmp_path / "a.tsv"], columns={})

@@ -1,9 +1,10 @@
 """Tests of splitting texts into words and of joining words into texts; offsets are code points."""
 
+import re
 import unicodedata
 
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from transformers.models.bert.tokenization_bert_legacy import BasicTokenizer
 
@@ -36,12 +37,41 @@ def test_offsets_are_code_points():
     assert [*zip(sentence.starts, sentence.stops, strict=True)] == [(0, 1), (2, 8), (9, 10), (10, 11), (11, 12)]
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("สมชายอยู่ในเชียงใหม่", "ส ม ช า ย อ ยู่ ใ น เ ชี ย ง ใ ห ม่"),
+        ("東京タワーに行った。", "東 京 タ ワ ー に 行 っ た 。"),
+        ("か\u3099ｶﾞ時々", "か\u3099 ｶ ﾞ 時 々"),
+        ("ＮＨＫは3人", "ＮＨＫ は 3 人"),
+        ("葛\U000e0100飾", "葛\U000e0100 飾"),
+        ("မြန်မာ ភាសា abcลาว", "မြ န် မာ ភា សា abc ล า ว"),
+    ],
+)
+def test_letters_of_scripts_without_spaces_are_words_with_their_marks(text, words):
+    assert words_of(text) == words.split(" ")
+
+
 @given(st.text(st.characters(exclude_categories=["C", "Zl", "Zp"], exclude_characters="\ufffd").filter(is_old)))
 @example("U.S. 李明met 「東京」 €5 naïve—x")
 def test_words_are_those_of_bert(text):
-    """BERT's normalizer would also remove control characters and U+FFFD, and change letters."""
+    """BERT's normalizer would also remove control characters and U+FFFD, and change letters.
+
+    It does not split Thai, for example, nor kana, and splits marks from Chinese characters.
+    """
+    text = unicodedata.normalize("NFC", text)
+    names = [unicodedata.name(character, "") for character in text]
+    assume(
+        not any(re.match("THAI|LAO|MYANMAR|KHMER|.*KATAKANA|.*HIRAGANA|IDEOGRAPHIC|VERTICAL", name) for name in names)
+    )
+    assume(
+        not any(
+            name[:3] == "CJK" and unicodedata.category(mark)[0] == "M"
+            for name, mark in zip(names, text[1:], strict=False)
+        )
+    )
     basic = BasicTokenizer(do_lower_case=False, strip_accents=False)
-    assert words_of(unicodedata.normalize("NFC", text)) == basic.tokenize(text)
+    assert words_of(text) == basic.tokenize(text)
 
 
 @given(st.text(st.characters(codec="utf-8").filter(is_old)))
@@ -70,6 +100,7 @@ def test_joined_words_are_found_again(words):
         ([*"高勇：男，"], "高勇：男，"),
         (["李", "明", "met", "王"], "李明 met 王"),
         (["東京", "タワー", "へ"], "東京タワーへ"),
+        (["สมชาย", "อยู่", "ใน", "Bangkok"], "สมชายอยู่ใน Bangkok"),
         ([], ""),
     ],
 )

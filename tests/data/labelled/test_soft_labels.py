@@ -25,7 +25,9 @@ def probabilities(rng, number):
 
 
 def write_table(frame, path, form):
-    if form in ("csv", "tsv"):
+    if form == "spreadsheet csv":
+        frame.to_csv(path, sep=";", decimal=",", index=False)
+    elif form in ("csv", "tsv"):
         frame.to_csv(path, sep=",\t"[form == "tsv"], index=False)
     elif form == "parquet":
         frame.to_parquet(path)
@@ -37,7 +39,8 @@ def write_table(frame, path, form):
 
 
 @pytest.mark.parametrize(
-    "form", ["csv", "tsv", "jsonl", "parquet", "memory", "object", "struct", "python cell", "json cell"]
+    "form",
+    ["csv", "tsv", "spreadsheet csv", "jsonl", "parquet", "memory", "object", "struct", "python cell", "json cell"],
 )
 def test_a_distribution_is_read_with_its_most_probable_label(tmp_path, form):
     rng = random.Random(form)

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from unmask.model.model import load_model
 from unmask.recipes.recipe import read_recipe
@@ -32,6 +33,9 @@ def test_the_table_and_what_it_amounts_to():
         "It keeps 98.0 % of its accuracy.",
         "The teacher is worth +2.00 to the same student.",
     ]
+    for scores in ((-70.0, -40.0), (70.0, -40.0), (-70.0, 40.0), (0.0, 40.0)):  # no shares of correlations below 0
+        pair = [replace(model, score=score) for model, score in zip((TEACHER, STUDENT), scores, strict=True)]
+        assert len(summary(pair)) == 1
     unscored = [
         ComparedModel(name=name, parameters=4, bytes=4, milliseconds=1.0, per_second=1)
         for name in ("teacher", "student")

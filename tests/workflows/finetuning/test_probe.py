@@ -328,6 +328,7 @@ def test_overfitting_is_a_loss_that_rose_by_more_than_a_fifth():
     assert describe_overfitting(lines_of(0.7, 0.68, 0.9, 1.71), 20, epochs) == ""
     assert describe_overfitting(lines_of(0.7, 0.68, 0.9, 1.71), 100, BudgetSettings(epochs=10, patience=3)) == ""
     assert describe_overfitting(lines_of(0.7, float("nan")), 100, epochs) == ""
+    assert describe_overfitting(lines_of(0.7, 0.0, 0.004), 100, epochs) == "", "nothing that anybody would notice"
     assert describe_overfitting([], 100, epochs) == ""
 
 

@@ -178,12 +178,13 @@ class Wanted:
         return SelectedColumns(numbers, negatives=third) if numbers else None
 
     def named(self, cells: Sequence[str], name: str, line: int) -> SelectedColumns:
-        """Find the columns among the names of a header.
+        """Find the columns among the names of a header; `Text` is `text`, if there is no other.
 
         Raises:
             UserError: a column is missing, or its name is not unique.
         """
-        names = [cell.strip() for cell in cells]
+        headers = [cell.strip() for cell in cells]
+        names = self._in_our_case(headers)
         indices = {}
         wanted = self._candidates(names)
         indicators = self._indicators(names, wanted, name, line)
@@ -191,7 +192,7 @@ class Wanted:
             header = next((candidate for candidate in candidates if candidate in names), None)
             if header is None:
                 raise UserError(
-                    f"no column named {' or '.join(dict.fromkeys(candidates))}; columns: {', '.join(names)[:200]}",
+                    f"no column named {' or '.join(dict.fromkeys(candidates))}; columns: {', '.join(headers)[:200]}",
                     file=name,
                     line=line,
                     remedy=f"pass {argument('columns', {column: 'NAME'})}, or numbers from 0 if there is no header",
@@ -208,18 +209,31 @@ class Wanted:
             damaged,
             **self._by_kind(indicators, name, line),
             negatives=negatives.find_negatives(names, hard, name, line) if self.fields.negatives else (),
-            remarks=tuple(self._choices(names, indices)),
+            remarks=tuple(self._choices(names, headers, indices)),
         )
 
-    def _choices(self, names: Sequence[str], indices: Mapping[str, int]) -> Iterator[str]:
+    def _in_our_case(self, headers: Sequence[str]) -> list[str]:
+        """Return the names of a header, those of texts and labels in the case of the tables above."""
+        texts = () if "text" in self.columns else (*TEXTS, *(name for pair in PAIRS for name in pair))
+        labels = () if "label" in self.columns else self.fields.labels
+        known = {name.casefold(): name for name in (*texts, *labels)}
+        given = {header.strip() for named in self.columns.values() for header in named.split(",")}
+        folded = [header.casefold() for header in headers]
+        return [
+            header if header in given or folded.count(name) > 1 else known.get(name, header)
+            for name, header in zip(folded, headers, strict=True)
+        ]
+
+    def _choices(self, names: Sequence[str], headers: Sequence[str], indices: Mapping[str, int]) -> Iterator[str]:
         """Yield a line about each of label and text, if other columns have names of it, too."""
         pairs = (first for first, second in PAIRS if first in names and second in names)
         known = {"label": self.fields.labels, "text": (*TEXTS, *pairs)}
         for column in known:
             if column in self.columns or column not in indices:
                 continue
-            read = [names[index] for ours, index in indices.items() if ours.startswith(column)]
-            others = [name for name in known[column] if name in names and name not in read]
+            read = [headers[index] for ours, index in indices.items() if ours.startswith(column)]
+            others = [headers[names.index(name)] for name in known[column] if name in names]
+            others = [header for header in others if header not in read]
             if others:
                 yield (
                     f"the {column} is {' and '.join(map(repr, read))}; "

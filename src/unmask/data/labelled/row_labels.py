@@ -98,7 +98,7 @@ class SoftReader:
         number = math.nan
         if not isinstance(value, bool) and isinstance(value, Real | Decimal | str) and "_" not in str(value):
             with suppress(ValueError, OverflowError):
-                number = float(value)
+                number = float(value.replace(",", ".", 1) if isinstance(value, str) else value)  # a decimal comma
         if not 0 <= number < math.inf:
             self.refuse(f"the probability of '{name}' is {str(value)[:40]!r}, not a number from 0 to 1", line)
         return number

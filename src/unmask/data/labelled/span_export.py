@@ -11,7 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-EXPORTS = (".doccano.jsonl", ".labelstudio.json")
+from unmask.data.labelled.spans import DOCCANO
+
+EXPORTS = (DOCCANO, ".labelstudio.json")
 """Ends of the names of files that are written in these formats."""
 
 
@@ -42,7 +44,7 @@ def export_record(
         relations: indices of the head and of the tail of each relation, its label, and its probability; None: the tool
             labels spans only, which doccano imports in another form.
     """
-    if path.name.endswith(".doccano.jsonl"):
+    if path.name.endswith(DOCCANO):
         places = [(_utf16(text, one.start), _utf16(text, one.end), one.label) for one in entities]
         if relations is None:
             return {"text": text, "label": [list(place) for place in places]}
@@ -91,7 +93,7 @@ def export_labels(path: Path, texts: Mapping[str, str], labels: Mapping[str, flo
         texts: "text" and, of a pair, "text_b".
         labels: the predicted labels and their probabilities; None: there is no prediction.
     """
-    if path.name.endswith(".doccano.jsonl"):
+    if path.name.endswith(DOCCANO):
         return {**texts, "label": list(labels or ())}
     if labels is None:
         return {"data": dict(texts)}

@@ -187,6 +187,8 @@ SHIFTING: dict[Units, tuple[re.Pattern[str], str]] = {
     "bytes": (re.compile(r"[^\0-\x7f]"), "a character beyond ASCII"),
 }
 """After which characters other units than code points differ from these."""
+DOCCANO = ".doccano.jsonl"
+"""End of the names of files for doccano, whose offsets count UTF-16 units."""
 ENOUGH = 1000
 """Spans whose offsets differ between two ways of counting, from which on no more are looked at."""
 
@@ -265,10 +267,14 @@ def _convert(annotated: Annotated, counting: str) -> Annotated:
 
 
 def _guess_counting(texts: Sequence[Annotated], reading: Reading) -> str:
-    """Return the way of counting under which fewer spans cut words, and note it unless it is certain."""
+    """Return the way of counting under which fewer spans cut words, and note it unless it is certain.
+
+    Where all are as good, as in Chinese, offsets in files for doccano count what doccano counts.
+    """
     doubts = {other: _Doubt.of(texts, other) for other in SHIFTING}
     best = max(doubts, key=lambda other: doubts[other].gain)
-    if doubts[best].gain > 0:
+    best_of_equals = best == "utf-16" and not doubts[best].gain and doubts[best].shifted
+    if doubts[best].gain > 0 or (best_of_equals and reading.name.endswith(DOCCANO)):
         reading.remarks.append(doubts[best].describe(best, "characters"))
         return NAMES[best]
     for other, doubt in doubts.items():

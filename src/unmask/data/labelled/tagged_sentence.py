@@ -1,7 +1,8 @@
 """Words of a text with their tags: the text and the offsets of its words, in code points, and the kinds of tags.
 
-Input: a text, which is split into words as by BERT's pre-tokenizer, or words, which are joined into a text; the tags of
-the sentences of a file, as they are written. Output: a `TaggedSentence`, its tags in IOB2. Three kinds of tags:
+Input: a text, which is split into words as by BERT's pre-tokenizer, and into letters where a script has no spaces, or
+words, which are joined into a text; the tags of the sentences of a file, as they are written. Output: a
+`TaggedSentence`, its tags in IOB2. Three kinds of tags:
 
 - tags of entities (`O`, `B-PER`), in a scheme that is detected;
 - tags without prefixes beside `O`: each run of equal tags is an entity, as in Few-NERD;
@@ -16,6 +17,7 @@ first, inner and last words and for entities of a single word. All are read by t
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -53,9 +55,12 @@ TEXTS = ("text", "sentence")
 """Keys of a text that is split into words, if tags are not read."""
 CHINESE = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002ceaf\U0002f800-\U0002fa1f"
 """Characters that BERT surrounds with spaces (google-research/bert, `_is_chinese_char`)."""
-_PARTS = re.compile(f"[{CHINESE}]|[^{CHINESE}]+")
-UNSPACED = re.compile(f"[\u3000-\u30ff\uff00-\uffef{CHINESE}]")
-"""Characters of scripts written without spaces: also kana and full-width punctuation."""
+_KANA = "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\uff66-\uff9f"
+_LETTERS = f"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\uaa60-\uaa7f{_KANA}{CHINESE}"
+"""Those of scripts written without spaces: of Thai and Lao, Burmese, Khmer, Japanese, Chinese."""
+_UNSPACED_LETTER = re.compile(f"[{_LETTERS}]")
+UNSPACED = re.compile(f"[{_LETTERS}\u3000-\u303f\uff00-\uffef]")
+"""Characters without spaces around them: also the punctuation and the full-width characters of these scripts."""
 _PUNCTUATION = BertPreTokenizer()
 Scheme = Literal["IOB1", "IOB2", "BIOES"]
 
@@ -213,17 +218,37 @@ class TaggedSentence:
 
 
 def split_text(text: str) -> TaggedSentence:
-    """Split a text into words at white space; punctuation marks and Chinese characters are separate words."""
-    offsets = [
-        (start + part.start(), start + part.end())
-        for word, (start, _) in _PUNCTUATION.pre_tokenize_str(text)
-        for part in _PARTS.finditer(word)
-    ]
-    return TaggedSentence(text, tuple(start for start, _ in offsets), tuple(stop for _, stop in offsets))
+    """Split a text into words at white space; punctuation marks are separate words.
+
+    So are the letters of scripts without spaces, each with the marks on it, as entities begin and end at any of them.
+    """
+    starts, stops = [], []
+    for word, (start, stop) in _PUNCTUATION.pre_tokenize_str(text):
+        within = _character_starts(word) if _UNSPACED_LETTER.search(word) else []
+        starts += [start, *(start + index for index in within)]
+        stops += [*(start + index for index in within), stop]
+    return TaggedSentence(text, tuple(starts), tuple(stops))
+
+
+def _character_starts(word: str) -> list[int]:
+    """Return where, after its start, a word has a letter of a script without spaces, or goes on after one."""
+    starts, before = [], ""
+    for index, character in enumerate(word):
+        if is_mark(character):
+            continue
+        if before and (_UNSPACED_LETTER.match(character) or _UNSPACED_LETTER.match(before)):
+            starts.append(index)
+        before = character
+    return starts
+
+
+def is_mark(character: str) -> bool:
+    """Return whether a character belongs to the one before it, such as an accent or a vowel of Thai."""
+    return unicodedata.category(character).startswith("M")
 
 
 def join_words(words: Sequence[str]) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
-    """Join words into a text, separated by spaces except between Chinese or Japanese characters.
+    """Join words into a text, separated by spaces except between characters of scripts without spaces.
 
     Returns:
         The text, and the starts and the stops of the words in it, in code points.

@@ -178,7 +178,7 @@ def summary(compared: Sequence[ComparedModel]) -> list[str]:
     teacher, student, alone = models["teacher"], models["student"], models.get("without a teacher")
     faster, smaller = teacher.milliseconds / student.milliseconds, teacher.parameters / student.parameters
     lines = [f"The student is {smaller:.1f} times smaller and {faster:.1f} times faster than its teacher."]
-    if teacher.score and student.score is not None:
+    if teacher.score is not None and student.score is not None and teacher.score > 0 <= student.score:  # correlations
         lines.append(f"It keeps {100 * student.score / teacher.score:.1f} % of its {student.metric}.")
     if alone is not None and alone.score is not None and student.score is not None:
         lines.append(f"The teacher is worth {student.score - alone.score:+.2f} to the same student.")

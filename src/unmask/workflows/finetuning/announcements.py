@@ -14,8 +14,8 @@ from unmask.workflows.finetuning.prepare import Prepared
 
 FREEZE = argument("frozen", True)
 """What also avoids overfitting, besides early stopping."""
-RISEN = 1.2
-"""Ratio of the held-out loss at the end to its minimum from which on a run has overfitted."""
+RISEN, RISEN_BY = 1.2, 0.01
+"""Ratio of the held-out loss at the end to its minimum, and their difference, from which on a run has overfitted."""
 FALLEN, FIRST_STEPS, MIN_STEPS = 0.98, 5, 60
 """Ratio of the training loss in the last third of the steps to that in the first few from which on nothing was learned,
 their number, and the minimum number of steps to say so."""
@@ -70,7 +70,7 @@ def describe_overfitting(
     if budget.patience is not None or len(losses) < 2 or samples < MIN_EVALUATED or not all(map(math.isfinite, losses)):
         return ""
     lowest, last = min(losses), losses[-1]
-    if last < RISEN * lowest:
+    if last < max(RISEN * lowest, lowest + RISEN_BY):
         return ""
     best, total = evaluations[losses.index(lowest)]["step"], evaluations[-1]["step"]
     fewer = (
@@ -79,8 +79,8 @@ def describe_overfitting(
         else ""
     )
     return (
-        f"overfitted: the held-out loss rose from {lowest:.2f} at step {best:.0f} to {last:.2f}, so probabilities are "
-        f"too sure; try {setting('budget.patience', 3)}{fewer}, {instead}, or more examples"
+        f"overfitted: the held-out loss rose from {lowest:.2f} at step {best:.0f} to {last:.2f}; "
+        f"try {setting('budget.patience', 3)}{fewer}, {instead}, or more examples"
     )
 
 
