@@ -147,7 +147,7 @@ def train_bpe(texts: Iterable[str], *, size: int, progress: bool = False) -> Tok
 
 
 SPACE = "▁"
-"""Represents a space in the tokens of `FALLBACK_BPE`."""
+"""Represents a space in the tokens of `FALLBACK_BPE` and of unigram vocabularies."""
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
