@@ -23,7 +23,7 @@ from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.table import Data, as_sources
 from unmask.data.labelled.tagged_sentence import TaggedSentence
 from unmask.inference.backend import TorchBackend
-from unmask.inference.features import frame_words
+from unmask.inference.features import frame_words, word_features
 from unmask.metrics.transferability import h_score, log_evidence
 from unmask.model.model import load_model
 from unmask.support.choices import Device, Format, Precision, RankedTask, check_choice
@@ -31,7 +31,6 @@ from unmask.support.errors import UserError
 from unmask.support.messages import argument
 from unmask.tasks import TASKS
 from unmask.tasks.regression import numbers
-from unmask.tasks.token_classification import TokenClassification
 from unmask.training.machine import choose_machine
 from unmask.training.runs.display import Display
 from unmask.workflows.finetuning.examples import read_labels, refuse_soft
@@ -129,7 +128,7 @@ def first_look(
         start, told = time.perf_counter(), list[str]()
         backend = TorchBackend(load_model(model, allow_pickle=allow_pickle), machine, display)
         if task == "token-classification":
-            features = word_features(backend, chosen, labels)
+            features = word_features(backend, chosen, labels, _layers(backend))
         else:
             features = text_features(backend, chosen, told)
         if not features.var(0, dtype=np.float64).any():
@@ -148,6 +147,11 @@ def first_look(
     return FirstLook(task, ranking, len(chosen), notes)
 
 
+def _layers(backend: TorchBackend) -> range:
+    """Return the numbers of the layers that features are of."""
+    return range(1, backend.model.encoder.num_layers + 1)
+
+
 def text_features(backend: TorchBackend, rows: Sequence[Row], notes: list[str]) -> np.ndarray:
     """Return the features of texts or of pairs of texts, (texts, width); a text without tokens has the special ones'.
 
@@ -162,21 +166,9 @@ def text_features(backend: TorchBackend, rows: Sequence[Row], notes: list[str]) 
     if words.cut:
         notes.append(f"{words.cut:,} of {len(rows):,} texts are longer than {longest} tokens, and were truncated")
     features, offsets = np.empty((len(rows), encoder.width), np.float32), words.offsets
-    for number, states in backend.layers(words.samples, range(1, encoder.num_layers + 1)):  # (tokens, layers, width)
+    for number, states in backend.layers(words.samples, _layers(backend)):  # (tokens, layers, width)
         ordinary = words.word_ids[offsets[number] : offsets[number + 1]] >= 0  # (tokens,)
         features[number] = (states[ordinary] if ordinary.any() else states).mean((0, 1))
-    return features
-
-
-def word_features(backend: TorchBackend, sentences: Sequence[TaggedSentence], labels: Sequence[str]) -> np.ndarray:
-    """Return the features of the words of all sentences, (words, width); `labels` are those of the task."""
-    encoder = backend.model.encoder
-    task = TokenClassification(length=min(TokenClassification().length, encoder.longest))
-    samples = task.frame(backend.model.tokenizer, sentences, labels, gold=False).samples
-    starts = np.cumsum([0, *(len(sample.positions["first"]) for sample in samples)])
-    features = np.empty((int(starts[-1]), encoder.width), np.float32)
-    for number, states in backend.layers(samples, range(1, encoder.num_layers + 1), at="first"):
-        features[starts[number] : starts[number + 1]] = states.mean(1)  # (words, width)
     return features
 
 
