@@ -25,14 +25,12 @@ from torch import Tensor
 from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
 from unmask.data.labelled.labelled_file import TEXTS, Row
-from unmask.data.labelled.tagged_sentence import TaggedSentence
 from unmask.data.tokenizers.tokenizer import Tokenizer
-from unmask.inference.backend import Backend, TorchBackend
+from unmask.inference.backend import Backend
 from unmask.support.durable import check_folder, create, named, replace_file, sync
 from unmask.support.errors import UnmaskError, UserError
 from unmask.support.messages import argument
 from unmask.tasks.rows import are_pairs, cut_and_wrap
-from unmask.tasks.token_classification import TokenClassification
 from unmask.training.checkpoint import Described, header_of
 
 SUFFIXES = (".npy", ".safetensors")
@@ -130,27 +128,6 @@ def collect_features(backend: Backend, words: FramedWords, layers: Sequence[int]
     for number, rows in backend.layers(words.samples, layers):
         values[offsets[number] : offsets[number + 1]] = rows
     return Features(torch.from_numpy(values), torch.from_numpy(offsets), torch.from_numpy(words.word_ids), words.cut)
-
-
-def word_features(
-    backend: TorchBackend, sentences: Sequence[TaggedSentence], labels: Sequence[str], layers: Sequence[int]
-) -> np.ndarray:
-    """Return the mean over layers of the first token of each word, which taggers read, (words, width) float32.
-
-    Args:
-        backend: computes the layers.
-        sentences: the words.
-        labels: those of the task.
-        layers: numbers of the layers.
-    """
-    encoder = backend.model.encoder
-    task = TokenClassification(length=min(TokenClassification().length, encoder.longest))
-    samples = task.frame(backend.model.tokenizer, sentences, labels, gold=False).samples
-    starts = np.cumsum([0, *(len(sample.positions["first"]) for sample in samples)])
-    features = np.empty((int(starts[-1]), encoder.width), np.float32)
-    for number, rows in backend.layers(samples, layers, at="first"):  # (words, layers, width)
-        features[starts[number] : starts[number + 1]] = rows.mean(1)
-    return features
 
 
 def write_features(

@@ -6,9 +6,9 @@ import struct
 import numpy as np
 import pytest
 
-from unmask.data.tokenizers.bpe import SPACE
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.unigram import read_spiece
+from unmask.data.tokenizers.words import SPACE
 from unmask.support.errors import UserError
 
 

@@ -10,7 +10,6 @@ from unmask.data.batches.batch import collate
 from unmask.data.batches.frame import Frame
 from unmask.families.bert import BertSettings
 from unmask.inference.backend import TorchBackend
-from unmask.inference.features import word_features
 from unmask.inference.predictor import Predictor
 from unmask.metrics.transferability import h_score, log_evidence
 from unmask.model.model import Model, load_model, save_model
@@ -19,6 +18,7 @@ from unmask.support.errors import UserError
 from unmask.tasks.rows import as_rows
 from unmask.tasks.token_classification import TokenClassification
 from unmask.training.machine import choose_machine
+from unmask.workflows.auditing.out_of_fold import word_vectors
 from unmask.workflows.comparing.first_look import first_look, text_features
 
 HERE = {"device": "cpu", "precision": "float32", "quiet": True}
@@ -133,7 +133,7 @@ def test_words_have_the_features_of_their_first_tokens(models, tmp_path):
     predictor = Predictor(load_model(models[2]), CPU)
     sentences = TokenClassification().read([path], columns={})
     layers = range(1, predictor.model.encoder.num_layers + 1)
-    features = word_features(predictor.backend, sentences, ("O", "B-X", "I-X"), layers)
+    features = word_vectors(predictor.backend, sentences, ("O", "B-X", "I-X"), layers)
     words = [states for sentence in sentences for states in first_rows(predictor, sentence)]
     np.testing.assert_allclose(features, words, atol=1e-5)
 

@@ -13,10 +13,10 @@ from typing import Any, Literal
 import tokenizers
 from tokenizers import normalizers, pre_tokenizers
 
-from unmask.data.tokenizers.bpe import BPE_SPECIAL_TOKENS, SPACE
 from unmask.data.tokenizers.tokenizer import GENERAL_CLASS
 from unmask.data.tokenizers.unigram import UNIGRAM_SPECIAL_TOKENS, albert_normalizer, split_at_spaces
-from unmask.data.tokenizers.wordpiece import MPNET_WORDPIECE, SPECIAL_TOKENS
+from unmask.data.tokenizers.wordpiece import BPE_SPECIAL_TOKENS, MPNET_WORDPIECE, SPECIAL_TOKENS
+from unmask.data.tokenizers.words import SPACE
 
 GENERAL = (GENERAL_CLASS, "TokenizersBackend", "PreTrainedTokenizer", "PythonBackend")
 """Classes that take `tokenizer.json` as it is; the first name is that of directories, whatever the version."""

@@ -32,9 +32,10 @@ from typing import Any
 
 from tokenizers import models
 
-from unmask.data.tokenizers.bpe import SPACE, to_bytes
+from unmask.data.tokenizers.bpe import to_bytes
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.data.tokenizers.wordpiece import PREFIX
+from unmask.data.tokenizers.words import SPACE
 from unmask.support.errors import UserError, counted, refuse_string
 
 

@@ -21,10 +21,10 @@ from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.tagged_sentence import TaggedSentence
 from unmask.families.checkpoints.heads import Pooling
 from unmask.inference.backend import TorchBackend
-from unmask.inference.features import word_features
 from unmask.inference.pooling import embed_samples
 from unmask.metrics.label_quality import confident_joint, noise_rate, probably_wrong, self_confidence
 from unmask.tasks.rows import frame_rows
+from unmask.tasks.token_classification import TokenClassification
 from unmask.workflows.finetuning.logistic_regression import fit_probes, summed_loss
 
 LONGEST = 512
@@ -60,9 +60,25 @@ def text_vectors(backend: TorchBackend, rows: Sequence[Row], notes: list[str]) -
     return torch.from_numpy(embed_samples(backend, backend.model, framed.samples, Pooling()))
 
 
-def word_vectors(backend: TorchBackend, sentences: Sequence[TaggedSentence], labels: Sequence[str]) -> Tensor:
-    """Return the vector of each word of all sentences, (words, width)."""
-    return torch.from_numpy(word_features(backend, sentences, labels, [backend.model.encoder.num_layers]))
+def word_vectors(
+    backend: TorchBackend, sentences: Sequence[TaggedSentence], labels: Sequence[str], layers: Sequence[int]
+) -> Tensor:
+    """Return the mean over layers of the first token of each word, which taggers read, (words, width).
+
+    Args:
+        backend: computes the layers.
+        sentences: the words.
+        labels: those of the task.
+        layers: numbers of the layers.
+    """
+    encoder = backend.model.encoder
+    task = TokenClassification(length=min(TokenClassification().length, encoder.longest))
+    samples = task.frame(backend.model.tokenizer, sentences, labels, gold=False).samples
+    starts = np.cumsum([0, *(len(sample.positions["first"]) for sample in samples)])
+    vectors = np.empty((int(starts[-1]), encoder.width), np.float32)
+    for number, rows in backend.layers(samples, layers, at="first"):  # (words, layers, width)
+        vectors[starts[number] : starts[number + 1]] = rows.mean(1)
+    return torch.from_numpy(vectors)
 
 
 def judge_classes(features: Tensor, labels: np.ndarray, folds: np.ndarray) -> Verdicts:

@@ -23,7 +23,7 @@ from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.table import Data, as_sources
 from unmask.data.labelled.tagged_sentence import TaggedSentence
 from unmask.inference.backend import TorchBackend
-from unmask.inference.features import frame_words, word_features
+from unmask.inference.features import frame_words
 from unmask.metrics.transferability import h_score, log_evidence
 from unmask.model.model import load_model
 from unmask.support.choices import Device, Format, Precision, RankedTask, check_choice
@@ -33,6 +33,7 @@ from unmask.tasks import TASKS
 from unmask.tasks.regression import numbers
 from unmask.training.machine import choose_machine
 from unmask.training.runs.display import Display
+from unmask.workflows.auditing.out_of_fold import word_vectors
 from unmask.workflows.finetuning.examples import read_labels, refuse_soft
 
 LONGEST = 512
@@ -128,7 +129,7 @@ def first_look(
         start, told = time.perf_counter(), list[str]()
         backend = TorchBackend(load_model(model, allow_pickle=allow_pickle), machine, display)
         if task == "token-classification":
-            features = word_features(backend, chosen, labels, _layers(backend))
+            features = word_vectors(backend, chosen, labels, _layers(backend)).numpy()
         else:
             features = text_features(backend, chosen, told)
         if not features.var(0, dtype=np.float64).any():
