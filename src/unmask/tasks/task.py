@@ -351,6 +351,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """Return whether training examples are each other's negatives, so that larger steps teach more."""
         return False
 
+    def examples_per_sample(self, examples: Sequence[Any]) -> float:
+        """Return how many training examples are one sample, on average."""
+        return 1.0
+
     def remark(self, labels: Sequence[str]) -> str:
         """Return a line about how it decides between the labels, if that is not as usual."""
         return ""

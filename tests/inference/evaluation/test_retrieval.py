@@ -161,7 +161,7 @@ def reranker(request, tmp_path, recipe, tokenizer):
     encoder = build_encoder(recipe.encoder, tokenizer.size)
     torch.manual_seed(0)
     if request.param == "ranking":
-        task, head = Ranking(length=48, activation="sigmoid"), RankingHead(recipe.encoder.head)
+        task, head = Ranking(length=48, activation="sigmoid"), RankingHead(recipe.encoder.head, "binary")
     else:
         task, head = Regression(length=48), RegressionHead(recipe.encoder.head)
     torch.nn.init.normal_(head.out.weight)

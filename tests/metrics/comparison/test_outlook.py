@@ -56,7 +56,7 @@ def test_intervals_are_those_of_sampling_all_curves(seed, monkeypatch):
     monkeypatch.setattr("unmask.metrics.comparison.outlook.DRAWS", 40_000)
     losses, _ = planted(seed, 0.1)
     outlook = extrapolate(BUDGETS, losses, TARGETS, bounds=(0, 10), less_is_better=True)
-    rng, number = np.random.default_rng(seed), 1_000_000
+    rng, number = np.random.default_rng(seed), 2_000_000
     exponents = rng.choice(EXPONENTS, number)
     ends = losses[BUDGETS == 1].mean() + rng.uniform(-0.5, 0.5, number)
     slopes = rng.uniform(0, 2, number)  # minus the derivative at the budget 1

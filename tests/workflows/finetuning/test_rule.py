@@ -42,6 +42,14 @@ def test_negatives_of_each_other_are_in_larger_steps_and_read_as_often(recipe, e
     assert {**rule, "batch": usual["batch"]} == usual
 
 
+def test_steps_of_samples_of_several_examples_have_as_many_examples(recipe):
+    rule, usual = (
+        defaults("ranking", recipe.encoder, 8000, pretrained=True, per_sample=per_sample) for per_sample in (4.2, 1)
+    )
+    assert (rule["batch"], usual["batch"]) == ({"sequences": 8}, {"sequences": 32})
+    assert {**rule, "batch": usual["batch"]} == usual
+
+
 def test_texts_without_scores_are_negatives_of_each_other():
     plain, scored = Row({"text": "a", "text_b": "b"}, "f", 1), Row({"text": "a", "text_b": "b", "label": "1"}, "f", 1)
     contrasting = {name for name, task in TASKS.items() if task().contrasts([plain])}

@@ -26,7 +26,7 @@ import numpy as np
 
 from unmask.support.errors import UserError
 
-EXPONENTS = np.concatenate([np.linspace(-0.1, 1.0, 50), np.linspace(1.25, 3.0, 8)])
+EXPONENTS = np.concatenate([np.linspace(-0.2, 1.0, 50), np.linspace(1.25, 3.0, 8)])
 """Values of c, none of them 0. Few are above 1, which only scores have that have almost reached their asymptote."""
 CONFIDENCE = 0.8
 DRIFT = 0.25

@@ -43,9 +43,10 @@ def announce(ready: Prepared, display: Display) -> None:
         display.say(remark)
     display.say(f"{len(ready.split.train):,} training examples, {len(data.held):,} evaluation examples{labels}")
     if recipe.budget.epochs != 0:
+        samples = f"groups of {recipe.task.grouped}" if recipe.task.grouped else "sequences"
         display.say(
             f"learning rate {recipe.optimizer.learning_rate:g}, {recipe.batch.sequences or recipe.batch.tokens} "
-            f"{'sequences' if recipe.batch.sequences else 'tokens'} per step, seed {recipe.seed}"
+            f"{samples if recipe.batch.sequences else 'tokens'} per step, seed {recipe.seed}"
         )
     if replaced:
         instead = "" if ready.few is None else f"; to train that head on: {argument('frozen', False)}"

@@ -232,6 +232,7 @@ def defaults(
     downstream: str | None = None,
     few: FewLabels | None = None,
     contrasted: bool = False,
+    per_sample: float = 1.0,
 ) -> dict[str, object]:
     """Return the default recipe of fine-tuning.
 
@@ -240,7 +241,8 @@ def defaults(
     fewer than `MIN_STEPS` steps, and none fewer than its task needs. docs/fine-tuning.md states on which splits of
     training data the rule was chosen. With a frozen encoder, only the small model is trained, from random weights: it
     uses a higher rate and more steps, which are cheap (docs/features.md). With `few` labels a head begins as a
-    regression. Examples that are each other's negatives (`contrasted`) are trained on as often, in larger steps.
+    regression. Examples that are each other's negatives (`contrasted`) are trained on as often, in larger steps. Where
+    samples are of several examples (`per_sample`, on average), steps have as many examples as others.
     """
     if few is not None:
         frozen, downstream = few.epochs == 0, few.downstream
@@ -269,7 +271,7 @@ def defaults(
             **task_defaults(kind, settings),
             **({"temperature": "tuned"} if few is not None and downstream is None else {}),
         },
-        "batch": {"sequences": sequences},
+        "batch": {"sequences": max(1, round(sequences / per_sample))},
         "optimizer": {"kind": "adamw", "learning_rate": float(f"{rate:.2g}")},
         "schedule": {"kind": "linear", "warmup": 0.1},
         "budget": {"epochs": float(epochs) if few is None or few.epochs is None else few.epochs},

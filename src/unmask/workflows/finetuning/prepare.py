@@ -120,7 +120,7 @@ def prepare(job: FinetuningJob, machine: Machine, display: Display, *, choosing:
     read = replace(read, train=chosen)
     data = read.inner(asked) if choosing else read
     few = few_labels(job, data.train, len(data.labels), tokens=base.tokens, marked=base.marks_pairs)
-    recipe = _resolve(job, table, base, data, few)
+    recipe = _resolve(job, table, base, asked, data, few)
     ready = assemble(base, recipe, data, f"{job.start.model}", machine, folds=by_folds(recipe, data.train))
     if job.files.dev and (choosing or ready.stops_early):  # used at the end or by another run: check them now
         recipe.task.frame(base.tokenizer, read.held, data.labels, gold=True)
@@ -335,7 +335,7 @@ def inherited(kind: str, base: Model) -> dict[str, Any]:
 
 
 def _resolve(
-    job: FinetuningJob, table: dict[str, Any], base: Model, data: Examples, few: FewLabels | None
+    job: FinetuningJob, table: dict[str, Any], base: Model, asked: AnyTask, data: Examples, few: FewLabels | None
 ) -> FinetuningRecipe:
     """Return the recipe, that of the job or the rule, overridden by its settings and resolved by the examples."""
     rule: dict[str, Any] = table or defaults(
@@ -347,7 +347,8 @@ def _resolve(
         frozen=bool(job.frozen),
         downstream=job.downstream,
         few=few,
-        contrasted=TASKS[job.task]().contrasts(data.train),
+        contrasted=asked.contrasts(data.train),
+        per_sample=asked.examples_per_sample(data.train),
     )
     rule["task"] = {**rule["task"], **inherited(job.task, base), **table.get("task", {})}
     recipe = convert(put(rule, job.settings, FinetuningRecipe), FinetuningRecipe, _source(job))

@@ -181,7 +181,7 @@ def prepare_mixture(
         examples[name] = read_examples(asked[name], table.files(), base)
         for note in examples[name].notes:
             display.say(f"{name}: {note}")
-    recipe = _resolve(tables, asked, start, settings, base, examples)
+    recipe = _resolve(asked, start, settings, base, examples)
     for task in recipe.tasks.values():
         base = base.with_tokens(task.new_tokens(base.tokenizer), recipe.seed)
     rates = mixing_rates([len(data.train) for data in examples.values()], recipe.temperature)
@@ -239,7 +239,6 @@ def _read_table(table: dict[str, Any], source: str) -> TaskTable:
 
 
 def _resolve(
-    tables: Mapping[str, TaskTable],
     asked: Mapping[str, AnyTask],
     start: InitialModel,
     settings: Overrides,
@@ -249,7 +248,7 @@ def _resolve(
     """Return the rule, overridden by settings and resolved by the examples."""
     if own := [key for key in settings if key.split(".")[0] in ("task", "tasks")]:
         raise UserError(f"{argument('settings')}: {own[0]} belongs to a task", remedy="set it in the task's `settings`")
-    rule = _rule(tables, start, base, examples) | {"tasks": {name: to_table(task) for name, task in asked.items()}}
+    rule = _rule(asked, start, base, examples) | {"tasks": {name: to_table(task) for name, task in asked.items()}}
     recipe = convert(put(rule, settings, MultitaskRecipe), MultitaskRecipe, argument("settings"))
     tasks = {}
     for name, task in recipe.tasks.items():
@@ -264,23 +263,25 @@ def _resolve(
 
 
 def _rule(
-    tables: Mapping[str, TaskTable], start: InitialModel, base: Model, examples: Mapping[str, Examples]
+    asked: Mapping[str, AnyTask], start: InitialModel, base: Model, examples: Mapping[str, Examples]
 ) -> dict[str, Any]:
     """Return the default recipe, without the tasks."""
     rates, sequences, steps = [], [], 0
-    for name, table in tables.items():
+    for name, task in asked.items():
+        per_sample = task.examples_per_sample(examples[name].train)
         number = len(examples[name].train)
         rule: dict[str, Any] = defaults(
-            table.task,
+            str(task.__struct_config__.tag),
             base.encoder.settings,
             number,
             pretrained=start.pretrained,
             tokens=base.tokens,
-            contrasted=TASKS[table.task]().contrasts(examples[name].train),
+            contrasted=task.contrasts(examples[name].train),
+            per_sample=per_sample,
         )
         rates.append(rule["optimizer"]["learning_rate"])
         sequences.append(rule["batch"]["sequences"])
-        steps += math.ceil(rule["budget"]["epochs"] * number / rule["batch"]["sequences"])
+        steps += math.ceil(rule["budget"]["epochs"] * number / per_sample / rule["batch"]["sequences"])
     return {
         "batch": {"sequences": max(sequences)},
         "optimizer": rule["optimizer"] | {"learning_rate": min(rates)},
