@@ -14,10 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from common import add, parse
 
-from unmask.metrics.comparison.decision import compare
+from unmask.metrics.comparison.decision import arms_to_stop, compare
 from unmask.metrics.comparison.estimates import difference, mean_score
 from unmask.metrics.comparison.multibootstrap import Resampled, resample_runs
-from unmask.metrics.comparison.racing import arms_to_stop
 
 SEEDS, EXAMPLES, VARIANCES = [3, 5, 10], (200, 1000, 2000), (0.0, 0.003, 0.03)
 """Numbers of seeds and examples, and variances of seeds."""

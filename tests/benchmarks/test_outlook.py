@@ -13,6 +13,7 @@ def test_curves_are_extrapolated_to_larger_budgets(benchmark_module, run_main, r
     monkeypatch.setattr(module, "SCORED", 200)
     monkeypatch.setattr(module, "SMALLEST", 10)
     monkeypatch.setattr(module, "LARGEST", 320)
+    monkeypatch.setattr(module, "PLANTED", 40)
     run = {"data": "toy", "strategy": "random", "seed": 0, "curve": [*suggested, {"labels": "mean", "score": 57}]}
     monkeypatch.setattr(module, "read", lambda path: {"runs": [run]})
     run_main(module)

@@ -5,19 +5,20 @@ import random
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.minilm
+from ..conftest import MEANINGS
 
 
-def test_both_strategies_label_as_many_texts(benchmark_module, run_main, records, monkeypatch):
+def test_both_strategies_label_as_many_texts(benchmark_module, run_main, records, monkeypatch, published):
     module = benchmark_module("suggest")
 
     def draw(seed):
         rng = random.Random(seed)
-        animals = [(f"the {rng.choice(('dog', 'cat'))} sees the sea {number}", "rare") for number in range(30)]
-        return [module.Labelled(*one) for one in animals] + [
-            module.Labelled(f"prices of number {number} rise", "other") for number in range(60)
-        ], [module.Labelled("a cat", "rare"), module.Labelled("prices rise", "other")] * 10
+        rare = [(f"a {rng.choice(MEANINGS['good'].split())} day {number}", "rare") for number in range(30)]
+        others = [(f"a {rng.choice(MEANINGS['bad'].split())} night {number}", "other") for number in range(60)]
+        scored = [("a warm day", "rare"), ("a cold night", "other")] * 10
+        return [module.Labelled(*one) for one in rare + others], [module.Labelled(*one) for one in scored]
 
+    monkeypatch.setattr(module, "minilm", lambda: published)
     monkeypatch.setattr(module, "MOST", 40)
     monkeypatch.setitem(module.DATA, "rare", draw)
     run_main(module, "rare", "--draws", "1")

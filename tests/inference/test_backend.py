@@ -64,7 +64,7 @@ def test_layers_of_all_tokens_of_some_positions_and_pooled(make, tokenizer):
     for number, sample in enumerate(samples):
         with torch.no_grad():
             last = backend.encoder(collate([sample]).tokens).last
-            expected = backend.encoder.pool(last[:1]).numpy()
+            expected = backend.encoder.pooler(last[:1]).numpy()
         assert rows[number].shape == (len(sample), 2, 16)
         np.testing.assert_allclose(rows[number][:, 0], last.numpy(), rtol=0, atol=1e-5)
         np.testing.assert_allclose(first[number], rows[number][:1, :1], rtol=0, atol=1e-6)

@@ -119,7 +119,7 @@ def run_theirs(theirs, samples, directory):
 def run_ours(learner, samples):
     batch = collate(samples)
     encoded = learner.encoder(batch.tokens)
-    outputs = {"last": encoded.last, "pooled": learner.encoder.pool(encoded.last[batch.positions["summary"]])}
+    outputs = {"last": encoded.last, "pooled": learner.encoder.pooler(encoded.last[batch.positions["summary"]])}
     outputs |= {name: part.predict(learner.encoder, encoded, batch) for name, part in learner.parts.items()}
     outputs["loss"] = sum(part.sum / batch.counts[name] for name, part in learner(batch).items())
     learner.zero_grad()

@@ -89,7 +89,7 @@ def test_the_pooled_vector_is_read_if_the_body_has_a_pooler():
     batch = batch_of(head, 3, 5)
     encoded = encoder(batch.tokens)
     assert POOLER in encoder.provides
-    pooled = encoder.pool(encoded.last[batch.positions["summary"]])
+    pooled = encoder.pooler(encoded.last[batch.positions["summary"]])
     torch.testing.assert_close(head.predict(encoder, encoded, batch), head.out(pooled))
 
 
@@ -111,7 +111,7 @@ def test_the_vector_of_a_text_is_that_of_cls_or_the_mean(pooling):
     encoded = encoder(batch.tokens)
     texts = encoded.last.split([5, 7])
     rows = torch.stack([text[0] if pooling == "cls" else text.mean(0) for text in texts])
-    torch.testing.assert_close(head.predict(encoder, encoded, batch), head.out(encoder.pool(rows)))
+    torch.testing.assert_close(head.predict(encoder, encoded, batch), head.out(encoder.pooler(rows)))
 
 
 def test_a_sequence_is_one_term_of_the_loss_and_its_cost_is_counted_once():

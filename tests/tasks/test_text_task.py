@@ -93,7 +93,7 @@ def by_hand(learner, tokenizer, task, rows):
         for start in range(0, 6 * 7, 7):
             if start == 0 or start + 3 < len(ids):
                 tokens = collate([Frame.of(tokenizer).wrap(ids[start : start + 10])]).tokens
-                vectors.append(learner.encoder.pool(learner.encoder(tokens).last[:1]))
+                vectors.append(learner.encoder.pooler(learner.encoder(tokens).last[:1]))
         found.append(head.out(torch.cat(vectors).mean(0)))
     return torch.stack(found)  # (texts, outputs)
 

@@ -31,7 +31,7 @@ def test_the_loss_of_ranks_is_that_of_the_paper():
     samples = [Frame(2, 3).wrap(np.arange(5, 12) + rank).named((rank,)) for rank in range(4)]
     samples = [one.add(labels={"ordinal": np.array([rank])}) for rank, one in enumerate(samples)]
     batch = collate([learner.prepare(sample) for sample in samples])
-    pooled = encoder.pool(encoder(batch.tokens).last[batch.positions["summary"]])
+    pooled = encoder.pooler(encoder(batch.tokens).last[batch.positions["summary"]])
     expected = 0.0
     for rank, vector in enumerate(pooled.detach().numpy()):
         for k, bias in enumerate(head.biases.tolist()):

@@ -176,7 +176,7 @@ class TorchBackend:
                     (last,) = states.values()
                     rows = last if at is None else text_vectors(self.encoder, last, moved)
                     if POOLER in self.encoder.provides:
-                        rows = cast(WithPooler, self.encoder).pool(rows)
+                        rows = cast(WithPooler, self.encoder).pooler(rows)
                     rows = rows[:, None]  # (tokens or texts, 1, width)
                 else:
                     rows = torch.stack([states[layer] for layer in layers], 1)  # (tokens, layers, width)

@@ -27,7 +27,7 @@ from unmask.data.batches.frame import Frame
 from unmask.data.labelled.labelled_file import TEXTS, Row
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.inference.backend import Backend
-from unmask.support.durable import create, named, replace_file, sync
+from unmask.support.durable import check_folder, create, named, replace_file, sync
 from unmask.support.errors import UnmaskError, UserError
 from unmask.support.messages import argument
 from unmask.tasks.rows import are_pairs, cut_and_wrap
@@ -42,8 +42,7 @@ def check_target(path: Path) -> None:
         raise UserError("the suffix determines the format", file=path, remedy=f"use {' or '.join(SUFFIXES)}")
     if path.exists():
         raise UserError("the file exists", file=path, remedy=f"choose another {argument('out')}")
-    if not path.parent.is_dir():
-        raise UserError("there is no such directory", file=path.parent, remedy="create it")
+    check_folder(path)
 
 
 def write_vectors(path: Path, vectors: np.ndarray | Sequence[np.ndarray], model: str) -> None:

@@ -27,7 +27,7 @@ from torch import Tensor
 from unmask.families.checkpoints.heads import DOT, supported
 from unmask.inference.backend import finite
 from unmask.inference.predictor import Predictor
-from unmask.nn.layers.max_sim import max_sim, select
+from unmask.nn.layers.max_logits import max_sim, select
 from unmask.support.choices import PromptName
 from unmask.support.errors import ShareNote, UserError
 from unmask.tasks.rows import as_rows

@@ -24,7 +24,7 @@ from unmask.data.text.files import split_part
 from unmask.data.text.record_files import fingerprint_source
 from unmask.inference.predictor import Predictor
 from unmask.support.choices import ExplainMethod
-from unmask.support.durable import create, named, replace_file, sync
+from unmask.support.durable import check_folder, create, named, replace_file, sync
 from unmask.support.errors import ShareNote, UserError
 from unmask.support.fingerprint import differences, versions
 from unmask.support.messages import argument
@@ -74,10 +74,7 @@ def check_out(out: Path, data: Sequence[str | Path]) -> None:
         raise UserError(f"{argument('out')} is a directory", file=out, remedy="name a file")
     for written in (out, out.with_name(f"{out.name}.nbest.json")):
         refuse_input(written, data, "out")
-    if not out.parent.is_dir():
-        raise UserError(
-            "there is no such directory", file=out.parent, remedy=f"create it, or name another {argument('out')}"
-        )
+    check_folder(out)
 
 
 def check_explained(out: Path | None, labels: object) -> None:

@@ -161,12 +161,7 @@ def average_precision(positive: np.ndarray, scores: np.ndarray) -> float:
         positive: whether each example is positive, (examples,) bool.
         scores: the score of each example, (examples,).
     """
-    if not positive.any():
-        return 0.0
-    order = np.argsort(-scores, kind="stable")
-    ends = np.append(np.flatnonzero(np.diff(scores[order])), len(order) - 1)  # equal scores have one threshold
-    hits = positive[order].cumsum()[ends]
-    return float((hits / (ends + 1) * np.diff(hits, prepend=0)).sum() / positive.sum())
+    return _Ranked(positive[:, None], scores[:, None]).mean_average_precision(np.ones(len(scores)))
 
 
 def measure_label_sets(gold: np.ndarray, predicted: np.ndarray, scores: np.ndarray) -> Measure:

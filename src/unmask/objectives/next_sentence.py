@@ -54,7 +54,7 @@ class NextSentence(Objective):
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
         """Return the logits of (follows, from another document), (sequences, 2)."""
         rows = text_vectors(encoder, encoded.last, batch)  # (sequences, width)
-        return self.out(cast(WithPooler, encoder).pool(rows))
+        return self.out(cast(WithPooler, encoder).pooler(rows))
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`."""

@@ -167,6 +167,22 @@ def _beside(out: Path, suffix: str) -> Path:
     return out / f".{suffix}" if out.is_mount() else out.with_name(f".{out.name}.{suffix}")
 
 
+def check_folder(path: Path, name: str = "out") -> None:
+    """Raise an error, before anything is computed, if there is no directory for a file to write.
+
+    Args:
+        path: the file.
+        name: the parameter that names it.
+
+    Raises:
+        UserError: there is none.
+    """
+    if not path.parent.is_dir():
+        raise UserError(
+            "there is no such directory", file=path.parent, remedy=f"create it, or name another {argument(name)}"
+        )
+
+
 def refuse_filled(directory: Path) -> None:
     """Raise an error if a directory for new files exists and is not empty, or is a file.
 

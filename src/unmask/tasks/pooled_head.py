@@ -217,7 +217,7 @@ class PooledHead(Objective):
     def vectors(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
         """Return the pooled vectors, (sequences, width)."""
         rows = text_vectors(encoder, encoded.last, batch)  # (sequences, width)
-        return cast(WithPooler, encoder).pool(self.below(rows)) if POOLER in encoder.provides else rows
+        return cast(WithPooler, encoder).pooler(self.below(rows)) if POOLER in encoder.provides else rows
 
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
         """Return the outputs of the linear layer, (vectors, outputs)."""

@@ -14,7 +14,6 @@ Texts are read as a stream: the candidates alone are in memory, and the hash of 
 
 from __future__ import annotations
 
-import warnings
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,7 +38,7 @@ from unmask.inference.selection import PREFILTER, balanced_order, select_diverse
 from unmask.inference.stream import check_out, summed
 from unmask.support.choices import Device, Precision, TextFormat
 from unmask.support.durable import only_writer, replace_file
-from unmask.support.errors import InputWarning, UserError, counted
+from unmask.support.errors import UserError, counted
 from unmask.support.messages import argument
 from unmask.tasks.classification import Classification, Prediction
 from unmask.tasks.multi_label import Labels, MultiLabel
@@ -381,11 +380,9 @@ def _chosen(
     chosen = range(len(candidates))
     if count < len(candidates):
         texts = [" ".join(candidate.texts) for candidate in candidates]
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", InputWarning)
-            vectors = predictor.embed(texts, normalize=True)
+        vectors, own_notes = predictor.vectors(texts, normalize=True)
         if candidates[0].prediction is None:  # otherwise the predictions have noted it
-            notes += [str(warning.message) for warning in caught if issubclass(warning.category, InputWarning)]
+            notes += own_notes
         weights = [1.0 if candidate.prediction is None else candidate.uncertainty for candidate in candidates]
         chosen = select_diverse(vectors, np.array(weights), count, rng).tolist()
     return sorted((candidates[index] for index in chosen), key=lambda candidate: -candidate.uncertainty)

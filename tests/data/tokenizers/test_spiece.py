@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from unmask.data.tokenizers.load import load_tokenizer
-from unmask.data.tokenizers.unigram import SPACE, read_spiece
+from unmask.data.tokenizers.unigram import read_spiece
+from unmask.data.tokenizers.words import SPACE
 from unmask.support.errors import UserError
 
 

@@ -17,8 +17,8 @@ from unmask.data.batches.frame import Frame
 from unmask.data.batches.masking import find_words
 from unmask.data.batches.span_masking import NgramMaskingSettings, SpanMaskingSettings, WholeWordMaskingSettings
 from unmask.data.tokenizers.load import load_tokenizer
-from unmask.data.tokenizers.unigram import SPACE, UNIGRAM, read_spiece, train_unigram
-from unmask.data.tokenizers.words import WordCache
+from unmask.data.tokenizers.unigram import UNIGRAM, read_spiece, train_unigram
+from unmask.data.tokenizers.words import SPACE, WordCache
 from unmask.support.errors import UserError
 
 from .conftest import UNIGRAM_TEXT as TEXT

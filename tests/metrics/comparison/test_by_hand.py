@@ -9,10 +9,9 @@ import pytest
 from scipy import optimize, stats
 
 from tests.metrics.comparison.conftest import resample
-from unmask.metrics.comparison.decision import compare, family_level, largest_differences
+from unmask.metrics.comparison.decision import arms_to_stop, compare, family_level, largest_differences
 from unmask.metrics.comparison.estimates import difference
 from unmask.metrics.comparison.multibootstrap import Resampled, average_tasks
-from unmask.metrics.comparison.racing import arms_to_stop
 
 
 def answers(rng, shares, *, seeds, examples):

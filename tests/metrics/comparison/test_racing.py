@@ -3,7 +3,7 @@
 import numpy as np
 
 from tests.metrics.comparison.conftest import resample
-from unmask.metrics.comparison.racing import arms_to_stop
+from unmask.metrics.comparison.decision import arms_to_stop
 
 
 def run(arms, seeds):

@@ -89,7 +89,7 @@ def test_vectors_of_texts_and_tokens_are_those_that_heads_read():
         last = body(batch.tokens).last
         expected = [rows.mean(0) if pooling == "mean" else rows[0] for rows in last.split([4, 6])]
         torch.testing.assert_close(text_vectors(body, last, batch), torch.stack(expected))
-        torch.testing.assert_close(token_vectors(body, last, batch, "some"), body.pool(last[[1, 2, 5, 6]]))
+        torch.testing.assert_close(token_vectors(body, last, batch, "some"), body.pooler(last[[1, 2, 5, 6]]))
         body.provides = frozenset()
         assert token_vectors(body, last, batch, "some").equal(last[[1, 2, 5, 6]])
     bert = SETTINGS.build(20)

@@ -85,15 +85,14 @@ def test_the_kernel_is_chosen_by_device_type_and_layer(monkeypatch):
     assert choose_kernel(on_gpu(BF16, HEADS * 8), tokens, spec) is plain
 
 
-def test_a_kernel_is_injected_and_set():
+def test_a_kernel_is_set():
     def zeros(qkv, tokens, spec):
         seen.append(spec)
         return qkv.new_zeros(len(qkv), qkv.shape[1] // 3)
 
     seen, tokens, x = [], tokens_of((3, 5)), torch.randn(8, HEADS * 8)
-    layer = SelfAttention(
-        HEADS * 8, AttentionSpec(HEADS, 0.1, causal=True, rotation=Rotation(), window=4), kernel=zeros
-    )
+    layer = SelfAttention(HEADS * 8, AttentionSpec(HEADS, 0.1, causal=True, rotation=Rotation(), window=4))
+    layer.kernel = zeros
     assert layer(x, tokens).equal(layer.out.bias.expand(8, -1))
     layer.eval()(x, tokens)
     assert seen == [AttentionSpec(HEADS, rate, True, Rotation(), window=4) for rate in (0.1, 0.0)]

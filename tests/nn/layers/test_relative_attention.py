@@ -14,7 +14,8 @@ WIDTH, HEADS = 64, 4
 
 def attention_of(kernel=fastest, scale=0.3):
     torch.manual_seed(0)
-    attention = RelativeAttention(WIDTH, HEADS, 0.0, kernel=kernel)
+    attention = RelativeAttention(WIDTH, HEADS, 0.0)
+    attention.kernel = kernel
     for parameter in attention.parameters():
         torch.nn.init.normal_(parameter, std=scale)
     return attention.double().eval()

@@ -82,7 +82,7 @@ def test_vectors_of_texts_and_of_words(backend):
     expected = predictor.embed(texts, pooling="mean", normalize=False)
     np.testing.assert_allclose(text_vectors(backend, as_rows(texts), []), expected, atol=1e-5)
     sentences = [TaggedSentence(*join_words(text.split()), ("O",) * len(text.split())) for text in texts]
-    vectors, at = word_vectors(backend, sentences, ("O", "B-X")), 0
+    vectors, at = word_vectors(backend, sentences, ("O", "B-X"), [backend.model.encoder.num_layers]), 0
     for text in texts:
         features = predictor.features(text)
         for word in range(len(text.split())):

@@ -118,7 +118,7 @@ def test_rates_are_chosen_by_the_metric_that_decides_on_training_examples(inputs
     monkeypatch.setattr(finetune, "run_job", run_job)
     monkeypatch.setattr(finetune, "_rate", lambda run: float(runs.index(run) + 1))
     monkeypatch.setattr(finetune, "_metrics", lambda run: metrics[runs.index(run)])
-    chosen = compute.choose_rate(cell, tmp_path, {}, MACHINE, True)
+    chosen = compute.choose_rate(cell, tmp_path, {}, MACHINE)
     assert chosen == {"rate": 1.0, "scores": {f"{run + 1}": 50 - run**2 for run in range(4)}}
     train, test = (texts_of(inputs / f"{name}.tsv") for name in ("train", "test"))
     for part in parts:
@@ -144,7 +144,7 @@ def test_the_texts_that_a_checkpoint_may_know_are_of_the_whole_file(inputs, tmp_
     monkeypatch.setattr(compute, "load_model", lambda path: None)
     monkeypatch.setattr(compute, "_likelihood", lambda model, machine: Likelihood())
     cell = Cell("familiarity", {"task": "classification"}, paths={"files": None, "model": ""})
-    compute.compare_familiarity(cell, tmp_path, {}, MACHINE, True)
+    compute.compare_familiarity(cell, tmp_path, {}, MACHINE)
     steps = {after - before for before, after in pairwise(read[0])}
     assert len(read[0]) <= compute.FAMILIAR and len(steps) <= 1
     assert number - 1 - read[0][-1] < max(steps, default=1) and (number <= 200 or len(read[0]) > 100)

@@ -331,7 +331,7 @@ def test_test_texts_in_the_text_are_counted(inputs, finished, tmp_path):
         file.write("\n\n" + ". ".join(row.upper() for row in rows[:7]) + "\n")
     plan = planned(folder)
     (cell,) = plan.of("overlap")
-    assert compute.find_overlap(cell, tmp_path, {}, choose_machine("cpu", "float32"), True) == {
+    assert compute.find_overlap(cell, tmp_path, {}, choose_machine("cpu", "float32")) == {
         "seen": 7,
         "examples": 30,
     }
@@ -351,7 +351,7 @@ def test_a_checkpoint_that_has_read_the_test_texts(inputs, finished, tmp_path):
     for path, suspicious in ((tmp_path / "seen", True), (other, False)):
         arms = {**base.comparison.arms, "checkpoint": Arm(model=str(path))}
         (cell,) = planned(inputs, arms=arms).of("familiarity")
-        compared = compute.compare_familiarity(cell, tmp_path, {}, choose_machine("cpu", "float32"), True)
+        compared = compute.compare_familiarity(cell, tmp_path, {}, choose_machine("cpu", "float32"))
         assert (compared["z"] < KNOWN and compared["test"] < CLEARLY * compared["train"]) == suspicious
 
 

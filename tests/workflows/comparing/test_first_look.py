@@ -18,7 +18,8 @@ from unmask.support.errors import UserError
 from unmask.tasks.rows import as_rows
 from unmask.tasks.token_classification import TokenClassification
 from unmask.training.machine import choose_machine
-from unmask.workflows.comparing.first_look import first_look, text_features, word_features
+from unmask.workflows.auditing.out_of_fold import word_vectors
+from unmask.workflows.comparing.first_look import first_look, text_features
 
 HERE = {"device": "cpu", "precision": "float32", "quiet": True}
 CPU = choose_machine("cpu", "float32")
@@ -131,7 +132,8 @@ def test_words_have_the_features_of_their_first_tokens(models, tmp_path):
     assert "30 of 40 examples, drawn at random" in found.notes
     predictor = Predictor(load_model(models[2]), CPU)
     sentences = TokenClassification().read([path], columns={})
-    features = word_features(predictor.backend, sentences, ("O", "B-X", "I-X"))
+    layers = range(1, predictor.model.encoder.num_layers + 1)
+    features = word_vectors(predictor.backend, sentences, ("O", "B-X", "I-X"), layers)
     words = [states for sentence in sentences for states in first_rows(predictor, sentence)]
     np.testing.assert_allclose(features, words, atol=1e-5)
 

@@ -42,7 +42,7 @@ def drawn(texts, folder, monkeypatch, *, characters=20_000, longest=1_000):
     monkeypatch.setattr(compute, "read_documents", lambda *given: [])
     inputs, paths = {"characters": characters, "longest": longest}, {"text": [], "reading": TextOptions()}
     cell = Cell("heldout", inputs, paths={**paths, "decides": True})
-    result = compute.draw_heldout(cell, folder, {}, MACHINE, True)
+    result = compute.draw_heldout(cell, folder, {}, MACHINE)
     passages = [json.loads(line)["text"] for line in (folder / HELD).read_bytes().splitlines()]
     assert result == {"documents": len(texts), "passages": len(passages), "characters": sum(map(len, passages))}
     return passages
@@ -82,7 +82,7 @@ def test_seconds_of_learning_are_those_of_all_starts(inputs, finished, tmp_path,
         compute, "read_usage", lambda path: [Usage("a", 0.0, 600.0, 9.0), Usage("a", 900.0, 400.0, 9.0)]
     )
     start = time.monotonic()
-    result = compute.learn_and_score(cell, tmp_path, needed, MACHINE, True)
+    result = compute.learn_and_score(cell, tmp_path, needed, MACHINE)
     assert 1000 < result["seconds"] < 1000 + time.monotonic() - start
 
 
@@ -93,7 +93,7 @@ def test_scores_that_are_no_numbers_are_failures(inputs, finished, tmp_path, mon
         compute, "measure_all", lambda measure, number: {**measure(np.arange(number)), "accuracy": math.nan}
     )
     with pytest.raises(UserError, match="task 'pets': accuracy is not a number"):
-        compute.learn_and_score(cell, tmp_path, needed, MACHINE, True)
+        compute.learn_and_score(cell, tmp_path, needed, MACHINE)
 
 
 def test_seconds_of_training_are_those_of_embeddings_and_of_a_search(tmp_path, monkeypatch):
@@ -109,7 +109,7 @@ def test_seconds_of_training_are_those_of_embeddings_and_of_a_search(tmp_path, m
 
     monkeypatch.setattr(compute, "pretrain", pretrain)
     cell = Cell("pretraining", {"way": "pretrain", "search": True}, paths={"recipe": "bert-tiny", "model": ""})
-    result = compute.train_model(cell, tmp_path, {"corpus": tmp_path}, MACHINE, True)
+    result = compute.train_model(cell, tmp_path, {"corpus": tmp_path}, MACHINE)
     assert result["seconds"] == pytest.approx(46.5) and result["tokens"] == 300
 
 

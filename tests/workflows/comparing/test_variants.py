@@ -74,7 +74,7 @@ def test_a_task_for_each_number_of_examples(inputs):
     assert len(cells) == 2 * 2 * 2 and {cell.inputs["examples"] for cell in cells.values()} == {8, 20}
     trained = {cell.key for cell in base.cells if cell.kind in ("corpus", "pretraining", "bits", "overlap")}
     assert trained < {cell.key for cell in plan.cells}, "what does not depend on the number is the same"
-    job = compute._job(cells["random", "pets-8", 1], inputs, {"tokenizer": inputs}, choose_machine("cpu"), quiet=True)
+    job = compute._job(cells["random", "pets-8", 1], inputs, {"tokenizer": inputs}, choose_machine("cpu"))
     assert job.examples == 8 and job.settings["seed"] == 1
     (one,) = planned(changed(inputs, tasks=limited(inputs, 8))).tasks
     assert one == "pets"

@@ -97,26 +97,9 @@ class DocumentSentencesSettings(LayoutSettings, frozen=True, kw_only=True, tag="
         return DocumentSentences(frame, length)
 
 
-class DocumentSentences:
+class DocumentSentences(FullSentences):
     """See the module."""
-
-    def __init__(self, frame: Frame, length: int) -> None:
-        self.frame = frame
-        self.capacity = frame.capacity(length, texts=1)
 
     def cut(self, documents: Documents, indices: Sequence[int], rng: np.random.Generator) -> list[Sample]:
         """See `Layout`."""
-        return [self.frame.wrap(text) for index in indices for text in self._pack(documents.sentences(index))]
-
-    def _pack(self, sentences: list[np.ndarray]) -> list[np.ndarray]:
-        packed: list[list[np.ndarray]] = [[]]
-        capacity = self.capacity
-        for sentence in sentences:
-            for start in range(0, len(sentence), self.capacity):
-                part = sentence[start : start + self.capacity]
-                if len(part) > capacity:
-                    packed.append([])
-                    capacity = self.capacity
-                packed[-1].append(part)
-                capacity -= len(part)
-        return [np.concatenate(parts) for parts in packed if parts]
+        return [sample for index in indices for sample in FullSentences.cut(self, documents, [index], rng)]

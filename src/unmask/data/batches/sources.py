@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Protocol
@@ -34,7 +34,6 @@ from unmask.support.errors import UserError
 from unmask.support.messages import setting
 
 if TYPE_CHECKING:
-    from unmask.data.batches.batch import Key, Sample
     from unmask.data.batches.frame import Frame
     from unmask.data.corpus.corpus import Documents
 
@@ -277,8 +276,7 @@ class ExampleSource:
             size = len(sample) if tokens is not None else 1
             if size > capacity and taken:
                 break
-            key: Key = (epoch, example)
-            taken.append(sample.named(key) if not any(stage) else replace(sample.named(key), stage=stage[0]))
+            taken.append(sample.changed(key=(epoch, example), stage=stage[0] if stage else 0))
             capacity -= size
             item += 1
         return taken, (epoch, item, *stage)

@@ -98,13 +98,12 @@ def held_out_again(corpus: Corpus) -> int:
     return int(found.sum())
 
 
-def count_repeats(documents: Documents, tokenizer: Tokenizer, *, enough: int = ENOUGH) -> Repeats:
+def count_repeats(documents: Documents, tokenizer: Tokenizer) -> Repeats:
     """Count what occurs again.
 
     Args:
         documents: the documents.
         tokenizer: that of the corpus.
-        enough: number of tokens that are read, about.
 
     Raises:
         UserError: a document is damaged (the message names the file).
@@ -112,7 +111,7 @@ def count_repeats(documents: Documents, tokenizer: Tokenizer, *, enough: int = E
     of_tokens = mixed(np.arange(tokenizer.size, dtype=np.uint64))
     passages, sentences = HashSample(), FrequentHashes()
     num_documents = num_tokens = unknown = 0
-    for block in documents.blocks(enough):
+    for block in documents.blocks(ENOUGH):
         hashes = of_tokens[block.ids]
         starts = window_starts(block.documents, PASSAGE)
         passages.add(segment_hashes(hashes, starts, starts + PASSAGE), _places(block, starts))

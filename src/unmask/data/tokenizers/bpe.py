@@ -33,18 +33,10 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from unmask.data.tokenizers.counting import count_words, repeat
 from unmask.data.tokenizers.tokenizer import GENERAL_CLASS, Kind, Starts, Tokenizer, write_model, write_no_vocabulary
-from unmask.data.tokenizers.wordpiece import SPECIAL_TOKENS
-from unmask.data.tokenizers.words import WordStarts
+from unmask.data.tokenizers.wordpiece import BPE_SPECIAL_TOKENS, SPECIAL_TOKENS
+from unmask.data.tokenizers.words import SPACE, WordStarts
 from unmask.support.errors import UserError, refuse_string
 
-BPE_SPECIAL_TOKENS = {
-    "pad_token": "<pad>",
-    "unk_token": "<unk>",
-    "cls_token": "<s>",
-    "sep_token": "</s>",
-    "mask_token": "<mask>",
-}
-"""Names of the special tokens in RoBERTa."""
 _FIRST = ("cls_token", "pad_token", "sep_token", "unk_token")
 """Roles of the first four ids; the mask token has the last id."""
 BYTES = 256
@@ -146,8 +138,6 @@ def train_bpe(texts: Iterable[str], *, size: int, progress: bool = False) -> Tok
     return Tokenizer(byte_bpe({token: id for id, token in enumerate(names)}, merges), BPE)
 
 
-SPACE = "▁"
-"""Represents a space in the tokens of `FALLBACK_BPE`."""
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 

@@ -13,10 +13,10 @@ from typing import Any, Literal
 import tokenizers
 from tokenizers import normalizers, pre_tokenizers
 
-from unmask.data.tokenizers.bpe import BPE_SPECIAL_TOKENS
 from unmask.data.tokenizers.tokenizer import GENERAL_CLASS
-from unmask.data.tokenizers.unigram import SPACE, UNIGRAM_SPECIAL_TOKENS
-from unmask.data.tokenizers.wordpiece import MPNET_WORDPIECE, SPECIAL_TOKENS
+from unmask.data.tokenizers.unigram import UNIGRAM_SPECIAL_TOKENS, albert_normalizer, split_at_spaces
+from unmask.data.tokenizers.wordpiece import BPE_SPECIAL_TOKENS, MPNET_WORDPIECE, SPECIAL_TOKENS
+from unmask.data.tokenizers.words import SPACE
 
 GENERAL = (GENERAL_CLASS, "TokenizersBackend", "PreTrainedTokenizer", "PythonBackend")
 """Classes that take `tokenizer.json` as it is; the first name is that of directories, whatever the version."""
@@ -91,11 +91,6 @@ def _words(lowercase: bool, strip_accents: bool | None = None) -> Rebuild:
     return rebuild
 
 
-def _metaspace(config: Config, otherwise: str = "never") -> pre_tokenizers.PreTokenizer:
-    scheme = "always" if config.get("add_prefix_space", True) else otherwise
-    return pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme=scheme)
-
-
 def _charsmap(library: tokenizers.Tokenizer) -> list[normalizers.Normalizer]:
     """Return SentencePiece's table of characters, if the normalizer has one, which the classes keep."""
     steps: Any = library.normalizer
@@ -106,21 +101,19 @@ def _charsmap(library: tokenizers.Tokenizer) -> list[normalizers.Normalizer]:
 
 def _fairseq(library: tokenizers.Tokenizer, config: Config) -> None:
     library.normalizer = next(iter(_charsmap(library)), None)
-    library.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), _metaspace(config)])
+    library.pre_tokenizer = split_at_spaces(marked=config.get("add_prefix_space", True))
 
 
 def _albert(lowercase: bool, accents: bool | None) -> Rebuild:
     """Return how ALBERT and XLNet normalize; with `accents` None, the settings do not say whether accents are kept."""
 
     def rebuild(library: tokenizers.Tokenizer, config: Config) -> None:
-        steps: list[normalizers.Normalizer] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
-        if accents is None or not config.get("keep_accents", accents):
-            steps += [normalizers.NFKD(), normalizers.StripAccents()]
-        if config.get("do_lower_case", lowercase):
-            steps.append(normalizers.Lowercase())
-        library.normalizer = normalizers.Sequence([*steps, *_charsmap(library)])
-        prefixed = {} if accents is None else config
-        library.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), _metaspace(prefixed)])
+        library.normalizer = albert_normalizer(
+            _charsmap(library),
+            lowercase=config.get("do_lower_case", lowercase),
+            accents=accents is not None and config.get("keep_accents", accents),
+        )
+        library.pre_tokenizer = split_at_spaces(marked=accents is None or config.get("add_prefix_space", True))
 
     return rebuild
 
@@ -130,7 +123,9 @@ def _deberta(library: tokenizers.Tokenizer, config: Config) -> None:
     steps += [normalizers.Replace(tokenizers.Regex(r"\s{2,}|[\n\r\t]"), " "), normalizers.NFC()]
     library.normalizer = normalizers.Sequence([*steps, normalizers.Strip(left=False, right=True)])
     parts = [pre_tokenizers.Punctuation(behavior="isolated")] if config.get("split_by_punct") else []
-    library.pre_tokenizer = pre_tokenizers.Sequence([*parts, _metaspace(config, "first")])
+    mark = "always" if config.get("add_prefix_space", True) else "first"
+    words = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme=mark)
+    library.pre_tokenizer = pre_tokenizers.Sequence([*parts, words])
 
 
 FAIRSEQ_NAMES = {"bos_token": "<s>", "eos_token": "</s>", **BPE_SPECIAL_TOKENS}

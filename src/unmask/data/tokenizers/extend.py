@@ -34,8 +34,8 @@ from tokenizers import models
 
 from unmask.data.tokenizers.bpe import to_bytes
 from unmask.data.tokenizers.tokenizer import Tokenizer
-from unmask.data.tokenizers.unigram import SPACE
 from unmask.data.tokenizers.wordpiece import PREFIX
+from unmask.data.tokenizers.words import SPACE
 from unmask.support.errors import UserError, counted, refuse_string
 
 

@@ -33,8 +33,8 @@ from unmask.data.text.files import read_whole
 from unmask.data.tokenizers.counting import count_parts, repeat
 from unmask.data.tokenizers.coverage import COVERAGE, covered_words
 from unmask.data.tokenizers.tokenizer import GENERAL_CLASS, Kind, Starts, Tokenizer, write_no_vocabulary
-from unmask.data.tokenizers.wordpiece import SPECIAL_TOKENS
-from unmask.data.tokenizers.words import WordStarts
+from unmask.data.tokenizers.wordpiece import BPE_SPECIAL_TOKENS, SPECIAL_TOKENS
+from unmask.data.tokenizers.words import SPACE, WordStarts
 from unmask.support.errors import UserError, refuse_string
 
 _PIECES, _TRAINER, _NORMALIZER = 1, 2, 3
@@ -152,8 +152,6 @@ UNIGRAM_SPECIAL_TOKENS = {
     "mask_token": "[MASK]",
 }
 """Names of the special tokens in ALBERT, in the order of their ids."""
-SPACE = "▁"
-"""Represents the space before a word in pieces."""
 MOST_COUNTED = 1 << 22
 """Maximum number of characters of the distinct words that are counted: the library's trainer takes about a minute of
 one core for each million."""
@@ -181,19 +179,26 @@ def albert_unigram(
         Exception: the library cannot read the table.
     """
     library = tokenizers.Tokenizer(models.Unigram(list(pieces), unknown, byte_fallback=False))
-    steps: list[normalizers.Normalizer] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
-    steps += [] if accents else [normalizers.NFKD(), normalizers.StripAccents()]
-    steps += [normalizers.Lowercase()] if lowercase else []
-    steps += [normalizers.Precompiled(charsmap)] if charsmap else []
-    library.normalizer = normalizers.Sequence(steps)
-    library.pre_tokenizer = _words()
+    tables = [normalizers.Precompiled(charsmap)] if charsmap else []
+    library.normalizer = albert_normalizer(tables, lowercase=lowercase, accents=accents)
+    library.pre_tokenizer = split_at_spaces()
     return library
 
 
-def _words() -> pre_tokenizers.PreTokenizer:
-    return pre_tokenizers.Sequence(
-        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always")]
-    )
+def albert_normalizer(
+    tables: Sequence[normalizers.Normalizer], *, lowercase: bool, accents: bool
+) -> normalizers.Normalizer:
+    """Return ALBERT's normalizer; for the arguments see `albert_unigram`."""
+    steps: list[normalizers.Normalizer] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
+    steps += [] if accents else [normalizers.NFKD(), normalizers.StripAccents()]
+    steps += [normalizers.Lowercase()] if lowercase else []
+    return normalizers.Sequence([*steps, *tables])
+
+
+def split_at_spaces(*, marked: bool = True) -> pre_tokenizers.PreTokenizer:
+    """Return what splits text into words at spaces; each begins with `SPACE` if they are marked."""
+    mark = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always" if marked else "never")
+    return pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), mark])
 
 
 def _starts(pieces: Sequence[str | None]) -> Starts:
@@ -227,18 +232,7 @@ UNIGRAM = Kind(
 )
 
 
-FAIRSEQ_UNIGRAM = replace(
-    UNIGRAM,
-    special={
-        "pad_token": "<pad>",
-        "unk_token": "<unk>",
-        "cls_token": "<s>",
-        "sep_token": "</s>",
-        "mask_token": "<mask>",
-    },
-    save=write_no_vocabulary,
-    ends_twice=True,
-)
+FAIRSEQ_UNIGRAM = replace(UNIGRAM, special=BPE_SPECIAL_TOKENS, save=write_no_vocabulary, ends_twice=True)
 """Unigram vocabularies with RoBERTa's special tokens and frame of pairs, as in XLM-RoBERTa and CamemBERT."""
 DEBERTA_UNIGRAM = replace(UNIGRAM, special=SPECIAL_TOKENS, save=write_no_vocabulary, adds_special_tokens=True)
 """Unigram vocabularies with BERT's special tokens, as in DeBERTa-v2 and v3; their SentencePiece models lack [MASK]."""

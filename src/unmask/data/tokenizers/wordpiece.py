@@ -34,6 +34,14 @@ SPECIAL_TOKENS = {
     "mask_token": "[MASK]",
 }
 """Names of the special tokens in BERT."""
+BPE_SPECIAL_TOKENS = {
+    "pad_token": "<pad>",
+    "unk_token": "<unk>",
+    "cls_token": "<s>",
+    "sep_token": "</s>",
+    "mask_token": "<mask>",
+}
+"""Names of the special tokens in RoBERTa, whatever the kind of its vocabulary."""
 PREFIX = "##"
 _BRACKETED = re.compile(r"\[.*\]", re.DOTALL)
 _LONGEST_WORD = 100  # characters; WordPiece encodes longer words as [UNK], so nothing can be learned from them
@@ -68,13 +76,7 @@ def _save_library(library: tokenizers.Tokenizer, directory: Path) -> dict[str, A
 
 MPNET_WORDPIECE = replace(
     WORDPIECE,
-    special={
-        "pad_token": "<pad>",
-        "unk_token": "[UNK]",
-        "cls_token": "<s>",
-        "sep_token": "</s>",
-        "mask_token": "<mask>",
-    },
+    special={**BPE_SPECIAL_TOKENS, "unk_token": SPECIAL_TOKENS["unk_token"]},
     save=_save_library,
     ends_twice=True,
 )

@@ -40,6 +40,9 @@ CHARACTERS = 261
 LONGEST = 50
 """Number of ids of a word, the marks of its begin and its end among them; the bytes of longer words are cut."""
 
+SPACE = "▁"
+"""Represents a space in the tokens of unigram vocabularies, and of BPE of whole texts."""
+
 Spelling = npt.NDArray[np.int16]
 
 

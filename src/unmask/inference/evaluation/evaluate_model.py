@@ -26,7 +26,7 @@ from unmask.inference.load import open_predictor
 from unmask.inference.predictor import Predictor
 from unmask.inference.stream import refuse_input
 from unmask.support.choices import Device, Documents, Format, PllKind, Precision, Suite, as_texts, check_choice
-from unmask.support.durable import only_writer
+from unmask.support.durable import check_folder, only_writer
 from unmask.support.errors import UserError
 from unmask.support.messages import argument, rendered
 from unmask.tasks.tuning import describe_effect
@@ -245,8 +245,5 @@ def _check_page(path: Path, files: Sequence[str | Path]) -> None:
     """Raise an error, before anything is computed, if the page of errors cannot be written or is not named as HTML."""
     if path.suffix != ".html":
         raise UserError("the page of errors is HTML", file=path, remedy="name it FILE.html")
-    if not path.parent.is_dir():
-        raise UserError(
-            "there is no such directory", file=path.parent, remedy=f"create it, or name another {argument('errors')}"
-        )
+    check_folder(path, "errors")
     refuse_input(path, files, "errors")

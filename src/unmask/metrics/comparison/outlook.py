@@ -44,13 +44,11 @@ class Outlook:
     """Extrapolations of an arm's scores.
 
     Attributes:
-        budgets: to which scores are extrapolated, (targets,).
-        scores: median of what a run would get at each, (targets,).
+        scores: median of what a run would get at each target, (targets,).
         low: lower ends of the 80 % intervals, (targets,).
         high: their upper ends, (targets,).
     """
 
-    budgets: np.ndarray
     scores: np.ndarray
     low: np.ndarray
     high: np.ndarray
@@ -86,7 +84,7 @@ def extrapolate(
         flipped = extrapolate(
             budgets, (-y).tolist(), targets, bounds=(-bounds[1], -bounds[0]), less_is_better=True, seed=seed
         )
-        return Outlook(flipped.budgets, -flipped.scores, -flipped.high, -flipped.low)
+        return Outlook(-flipped.scores, -flipped.high, -flipped.low)
     rng, unit = np.random.default_rng(seed), max(float(np.ptp(y)), 1e-9)
     at = np.asarray(targets, float) / x.max()
     exponents, ends, slopes, noises = _draw(x / x.max(), y, bounds[0], unit, rng)
@@ -95,7 +93,7 @@ def extrapolate(
     spread = np.hypot(np.maximum(noises, FLOOR * unit)[:, None], drift)
     drawn = np.clip(ideal + spread * rng.standard_normal(ideal.shape), *bounds)
     low, middle, high = np.quantile(drawn, [(1 - CONFIDENCE) / 2, 0.5, (1 + CONFIDENCE) / 2], axis=0)
-    return Outlook(np.asarray(targets, float), middle, low, high)
+    return Outlook(middle, low, high)
 
 
 def _shape(x: np.ndarray, exponent: np.ndarray) -> np.ndarray:

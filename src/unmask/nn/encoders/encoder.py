@@ -27,7 +27,7 @@ LEFT_TO_RIGHT = "left-to-right context"
 TOKEN_EMBEDDINGS = "token embeddings"
 """The body has `words`, a table to which a decoder can be tied."""
 POOLER = "a pooler"
-"""The body has `pool`, which is, or can be, trained on the vector that represents a whole text."""
+"""The body has `pooler`, which is, or can be, trained on the vector that represents a whole text."""
 NARROW_BLOCKS = "narrower blocks over its embeddings"
 """The body has `embed` and `block`: a second, narrower body can be built over the same embeddings."""
 SCORES = "attention scores"
@@ -285,17 +285,11 @@ class WithPooler(Protocol):
     """A body that gives `POOLER`.
 
     Attributes:
-        pooler: the pooling module.
+        pooler: pools the vectors of texts, as BERT's tanh layer on [CLS] does: (texts, width) to (texts, width); with
+            `HeadSpec.pools_tokens`, also those of tokens.
     """
 
     pooler: nn.Module
-
-    def pool(self, rows: Tensor) -> Tensor:
-        """Return the pooled vectors of texts, as BERT's tanh layer on [CLS] does: (texts, width) to (texts, width).
-
-        With `HeadSpec.pools_tokens`, also those of tokens.
-        """
-        ...
 
 
 class WithCarry(Protocol):
@@ -345,7 +339,7 @@ def token_vectors(encoder: Encoder, last: Tensor, batch: Batch, at: str) -> Tens
     The other arguments are those of `text_vectors`.
     """
     rows = last.index_select(0, batch.positions[at])
-    return cast(WithPooler, encoder).pool(rows) if encoder.head.pools_tokens and POOLER in encoder.provides else rows
+    return cast(WithPooler, encoder).pooler(rows) if encoder.head.pools_tokens and POOLER in encoder.provides else rows
 
 
 def _added(module: nn.Module) -> tuple[nn.Module, ...]:

@@ -103,8 +103,3 @@ class Transformer(Encoder):
         """
         inner = self.blocks[0].feed_forward.down.in_features
         return self.settings.block(number, Sizes(width, heads, max(1, round(width * inner / self.width))))
-
-    def pool(self, rows: Tensor) -> Tensor:
-        """See `WithPooler`."""
-        assert self.pooler is not None, "only bodies that give POOLER can pool"
-        return self.pooler(rows)

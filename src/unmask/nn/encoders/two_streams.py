@@ -95,10 +95,6 @@ class TwoStreams(Encoder):
         """See `Encoder`."""
         return [self.embeddings, *self.blocks]
 
-    def pool(self, rows: Tensor) -> Tensor:
-        """See `WithPooler`."""
-        return self.pooler(rows)
-
     def start(self, streams: int) -> Carry:
         """See `WithCarry`; all streams start without memory."""
         weight = self.words.weight

@@ -94,6 +94,8 @@ class SelfAttention(nn.Module):
         spec: what tokens attend to, and how, in training; outside of it there is no dropout.
         biased: whether the two linear layers have biases.
         qkv: projection to queries, keys and values, (rows, width) to (rows, 3 * width); None: a linear layer.
+
+    Attributes:
         kernel: computes the attention.
 
     Raises:
@@ -107,13 +109,12 @@ class SelfAttention(nn.Module):
         *,
         biased: bool = True,
         qkv: nn.Module | None = None,
-        kernel: Kernel = fastest,
     ) -> None:
         super().__init__()
         if spec.rotation is not None and width // spec.heads % 2:
             raise ValueError(f"rotary position embeddings need heads of an even width, not {width // spec.heads}")
         self.spec = spec
-        self.kernel = kernel
+        self.kernel: Kernel = fastest
         self.qkv: Any = qkv
         if qkv is None:
             self.qkv = Linear(width, 3 * width, bias=biased)

@@ -63,14 +63,16 @@ class RelativeAttention(nn.Module):
         width: hidden size of the tokens.
         heads: number of heads; each is `width // heads` wide.
         dropout: dropout rate on the attention probabilities.
+
+    Attributes:
         kernel: computes the attention.
     """
 
-    def __init__(self, width: int, heads: int, dropout: float, *, kernel: Kernel = fastest) -> None:
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
         self.heads = heads
         self.dropout = dropout
-        self.kernel = kernel
+        self.kernel: Kernel = fastest
         self.query = Linear(width, width, bias=False)
         self.key_value = Linear(width, 2 * width, bias=False)
         self.key_value.stacked = 2

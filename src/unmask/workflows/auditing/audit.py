@@ -21,7 +21,7 @@ from unmask.inference.backend import TorchBackend
 from unmask.inference.stream import refuse_input
 from unmask.model.model import load_model
 from unmask.support.choices import AuditedTask, Device, Format, Precision, check_choice
-from unmask.support.durable import only_writer, replace_file
+from unmask.support.durable import check_folder, only_writer, replace_file
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
 from unmask.tasks import TASKS
@@ -219,10 +219,7 @@ def _check_written(out: Path | None, page: Path | None, sources: Sequence[Source
             continue
         if path.suffix not in known:
             raise UserError("the suffix determines the format", file=path, remedy=f"use {' or '.join(known)}")
-        if not path.parent.is_dir():
-            raise UserError(
-                "there is no such directory", file=path.parent, remedy=f"create it, or name another {argument(name)}"
-            )
+        check_folder(path, name)
         refuse_input(path, files, name)
 
 

@@ -60,15 +60,24 @@ def text_vectors(backend: TorchBackend, rows: Sequence[Row], notes: list[str]) -
     return torch.from_numpy(embed_samples(backend, backend.model, framed.samples, Pooling()))
 
 
-def word_vectors(backend: TorchBackend, sentences: Sequence[TaggedSentence], labels: Sequence[str]) -> Tensor:
-    """Return the vector of each word of all sentences, (words, width)."""
+def word_vectors(
+    backend: TorchBackend, sentences: Sequence[TaggedSentence], labels: Sequence[str], layers: Sequence[int]
+) -> Tensor:
+    """Return the mean over layers of the first token of each word, which taggers read, (words, width).
+
+    Args:
+        backend: computes the layers.
+        sentences: the words.
+        labels: those of the task.
+        layers: numbers of the layers.
+    """
     encoder = backend.model.encoder
     task = TokenClassification(length=min(TokenClassification().length, encoder.longest))
     samples = task.frame(backend.model.tokenizer, sentences, labels, gold=False).samples
     starts = np.cumsum([0, *(len(sample.positions["first"]) for sample in samples)])
     vectors = np.empty((int(starts[-1]), encoder.width), np.float32)
-    for number, rows in backend.layers(samples, [encoder.num_layers], at="first"):  # (words, 1, width)
-        vectors[starts[number] : starts[number + 1]] = rows[:, 0]
+    for number, rows in backend.layers(samples, layers, at="first"):  # (words, layers, width)
+        vectors[starts[number] : starts[number + 1]] = rows.mean(1)
     return torch.from_numpy(vectors)
 
 

@@ -202,7 +202,8 @@ def _rank_words(
     documents = [(sentence.file, sentence.document) for sentence in sentences]
     whole = len(set(documents)) >= folds and all(document is not None for _, document in documents)
     parts = assign_folds(documents if whole else units, [0] * len(sentences), folds, seed)
-    verdicts = judge_classes(word_vectors(backend, sentences, labels), given, np.repeat(parts, lengths))
+    vectors = word_vectors(backend, sentences, labels, [backend.model.encoder.num_layers])
+    verdicts = judge_classes(vectors, given, np.repeat(parts, lengths))
     _note_unjudged(verdicts.probability, [labels[number] for number in given], sentences[0].file, notes)
     starts = np.cumsum([0, *lengths])
     equals = contradictions(task, sentences, known)

@@ -31,14 +31,14 @@ def caveats(plan: Plan, out: Path, arms: Sequence[ArmOutcome], scores: Scores, m
         machine: the one that the report names.
     """
     warnings = []
-    if failed := [arm.name for arm in arms if arm.state == "failed"]:
+    failed = [arm.name for arm in arms if arm.state == "failed"]
+    if failed:
         warnings.append(f"Failed, and not compared: {', '.join(failed)}.")
     if unfinished := [arm.name for arm in arms if arm.state == "unfinished"]:
         warnings.append(f"Not finished: {', '.join(unfinished)}.")
-    lost = [arm.name for arm in arms if arm.state == "failed"]
     for cell in plan.cells:
         told = cell.kind in ("score", "pretraining", "corpus", "rate") or (cell.kind == "bits" and not plan.tasks)
-        failure = None if told or cell.arm in lost else failure_of(out, cell)
+        failure = None if told or cell.arm in failed else failure_of(out, cell)
         if failure is not None and not failure.error.startswith(NEEDED):
             warnings.append(f"Not known, since it failed: {cell.name} ({failure.error}).")
     for cell in plan.of("overlap"):

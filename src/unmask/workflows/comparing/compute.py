@@ -80,14 +80,13 @@ LATENCY_REQUESTS, SPEED_SEQUENCES = 100, 400
 """Number of sequences that the engines of an arm's model are measured with, one by one and together."""
 
 Result = dict[str, Any]
-Compute = Callable[[Cell, Path, Mapping[str, Path], Machine, bool], Result]
-"""Computes a cell in its folder, given the folders of the cells it needs, the machine, and whether to be quiet."""
+Compute = Callable[[Cell, Path, Mapping[str, Path], Machine], Result]
+"""Computes a cell in its folder, given the folders of the cells it needs and the machine; it prints nothing."""
 
 
-def make_corpus(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, quiet: bool) -> Result:
+def make_corpus(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine) -> Result:
     """Tokenize the text, with a tokenizer that is trained on it unless it is that of a model."""
-    display, text = Display(quiet=quiet), cell.paths["text"]
-    options = cell.paths["reading"]
+    text, options = cell.paths["text"], cell.paths["reading"]
     if cell.paths["model"]:
         tokenizer = load_tokenizer(find(cell.paths["model"]))
     else:
@@ -103,12 +102,12 @@ def make_corpus(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: M
                 trained.save(aside)
         tokenizer = load_tokenizer(folder / TOKENIZER)
     if not (folder / CORPUS).exists():  # complete, if the process ended before the result was written
-        write_corpus(text, tokenizer, folder / CORPUS, options=options, workers=num_cores(), report=display.say)
+        write_corpus(text, tokenizer, folder / CORPUS, options=options, workers=num_cores())
     corpus = open_corpus(folder / CORPUS)
     return {"tokens": corpus.train.num_tokens, "documents": len(corpus.train), "vocabulary": tokenizer.size}
 
 
-def find_overlap(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, quiet: bool) -> Result:
+def find_overlap(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine) -> Result:
     """Count the test examples that occur in the text."""
     task, paths = TASKS[cell.inputs["task"]](), cell.paths
     held = read_parts(task, paths["files"]).held
@@ -118,7 +117,7 @@ def find_overlap(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: 
     return {"seen": seen, "examples": len(held)}
 
 
-def look_first(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, quiet: bool) -> Result:
+def look_first(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine) -> Result:
     """Judge the features of a model by the task's labels."""
     inputs = cell.inputs
     looked = first_look(
@@ -135,7 +134,7 @@ def look_first(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Ma
     return {"score": look.logme if look.h_score is None else look.h_score, "examples": looked.examples}
 
 
-def compare_familiarity(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, quiet: bool) -> Result:
+def compare_familiarity(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine) -> Result:
     """Compare how well a language model predicts the first tokens of test texts and training texts, in bits per token.
 
     Both are of one distribution: a model that has read the test texts, but not the others, predicts them better.
@@ -162,7 +161,7 @@ def compare_familiarity(cell: Cell, folder: Path, needed: Mapping[str, Path], ma
     return {"train": float(train.mean()), "test": float(test.mean()), "z": z}
 
 
-def draw_heldout(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, quiet: bool) -> Result:
+def draw_heldout(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine) -> Result:
     """Draw passages of the held-out documents, at random places in documents in random order."""
     rng, most = derive_rng(0, "held-out passages"), cell.inputs["longest"]
     texts = list(held_out(read_documents(cell.paths["text"], cell.paths["reading"], Skipped())))
@@ -186,7 +185,7 @@ def _passage(text: str, most: int, rng: np.random.Generator) -> str:
     return text[partial.end() if partial else start : start + most]
 
 
-def measure_bits(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, quiet: bool) -> Result:
+def measure_bits(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine) -> Result:
     """Measure how well a model predicts held-out text, in bits per character, which no vocabulary changes.
 
     Returns:
@@ -219,11 +218,11 @@ def measure_bits(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: 
     }
 
 
-def train_model(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, quiet: bool) -> Result:
+def train_model(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine) -> Result:
     """Pretrain, adapt or distill a model within its budget."""
     run, way = folder / RUN, cell.inputs["way"]
     corpus = needed["corpus"] / CORPUS
-    common: dict[str, Any] = {"corpus": corpus, "out": run, "quiet": quiet, "resume": started(run)}
+    common: dict[str, Any] = {"corpus": corpus, "out": run, "quiet": True, "resume": started(run)}
     common |= {"device": machine.device.type, "precision": machine.precision, "workers": machine.workers}
     measured = machine.reset_peak_memory()
     if way == "distill":
@@ -250,12 +249,12 @@ def _curve(steps: Sequence[Mapping[str, Any]], evaluations: Sequence[Mapping[str
     return [{**line, **{name: at.get(line["step"], start)[name] for name in start}} for line in evaluations]
 
 
-def choose_rate(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, quiet: bool) -> Result:
+def choose_rate(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine) -> Result:
     """Choose the learning rate of fine-tuning by a tenth of the training examples; none where nothing has one.
 
     Test examples are not used (`choosing`).
     """
-    job = _job(cell, folder, needed, machine, quiet=quiet)
+    job = _job(cell, folder, needed, machine)
     ready = prepare(job, machine, Display(quiet=True), choosing=True)
     if ready.recipe.budget.epochs == 0:  # fitted, not trained
         return {"rate": None, "scores": {}}
@@ -263,9 +262,9 @@ def choose_rate(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: M
     return {"rate": max(scores, key=lambda rate: scores[rate]), "scores": {f"{k:g}": v for k, v in scores.items()}}
 
 
-def learn_and_score(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, quiet: bool) -> Result:
+def learn_and_score(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine) -> Result:
     """Learn a task, and score the model on the test examples."""
-    run, start, display = folder / RUN, time.monotonic(), Display(quiet=quiet)
+    run, start, display = folder / RUN, time.monotonic(), Display(quiet=True)
     earlier = sum(usage.seconds for usage in read_usage(run / USAGE))  # of starts that were interrupted
     measured = machine.reset_peak_memory()
     ready = _prepared(cell, folder, needed, machine, display)
@@ -323,14 +322,14 @@ def _prepared(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Mac
             examples=limit,
         )
         return prepare_lesson(lesson, machine, display)
-    job = _job(cell, folder, needed, machine, quiet=True)
+    job = _job(cell, folder, needed, machine)
     if (needed_rate := needed.get("rate")) is not None:
         rate = msgspec.json.decode((needed_rate / "result.json").read_bytes())["rate"]
         job = job if rate is None else replace(job, settings={**settings, "optimizer.learning_rate": rate})
     return prepare(job, machine, display, choosing=False)
 
 
-def measure_cost(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, quiet: bool) -> Result:
+def measure_cost(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine) -> Result:
     """Measure how fast the model of an arm is on this machine, in torch and in what it can be exported to.
 
     No other cell is computed at the same time (see `work`).
@@ -366,7 +365,7 @@ def tidy(cell: Cell, folder: Path) -> None:
         shutil.rmtree(run / CHECKPOINTS, ignore_errors=True)
 
 
-def _job(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, *, quiet: bool) -> FinetuningJob:
+def _job(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine) -> FinetuningJob:
     """Return the fine-tuning of a cell."""
     paths = cell.paths
     if "recipe" in paths:  # random weights of this shape
@@ -384,7 +383,7 @@ def _job(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine,
         frozen=paths["frozen"],
         downstream=paths["small"],
         machine=machine,
-        quiet=quiet,
+        quiet=True,
         examples=cell.inputs.get("examples"),
     )
 

@@ -31,9 +31,9 @@ from unmask.support.errors import UserError
 from unmask.support.messages import argument
 from unmask.tasks import TASKS
 from unmask.tasks.regression import numbers
-from unmask.tasks.token_classification import TokenClassification
 from unmask.training.machine import choose_machine
 from unmask.training.runs.display import Display
+from unmask.workflows.auditing.out_of_fold import word_vectors
 from unmask.workflows.finetuning.examples import read_labels, refuse_soft
 
 LONGEST = 512
@@ -129,7 +129,7 @@ def first_look(
         start, told = time.perf_counter(), list[str]()
         backend = TorchBackend(load_model(model, allow_pickle=allow_pickle), machine, display)
         if task == "token-classification":
-            features = word_features(backend, chosen, labels)
+            features = word_vectors(backend, chosen, labels, _layers(backend)).numpy()
         else:
             features = text_features(backend, chosen, told)
         if not features.var(0, dtype=np.float64).any():
@@ -148,6 +148,11 @@ def first_look(
     return FirstLook(task, ranking, len(chosen), notes)
 
 
+def _layers(backend: TorchBackend) -> range:
+    """Return the numbers of the layers that features are of."""
+    return range(1, backend.model.encoder.num_layers + 1)
+
+
 def text_features(backend: TorchBackend, rows: Sequence[Row], notes: list[str]) -> np.ndarray:
     """Return the features of texts or of pairs of texts, (texts, width); a text without tokens has the special ones'.
 
@@ -162,21 +167,9 @@ def text_features(backend: TorchBackend, rows: Sequence[Row], notes: list[str]) 
     if words.cut:
         notes.append(f"{words.cut:,} of {len(rows):,} texts are longer than {longest} tokens, and were truncated")
     features, offsets = np.empty((len(rows), encoder.width), np.float32), words.offsets
-    for number, states in backend.layers(words.samples, range(1, encoder.num_layers + 1)):  # (tokens, layers, width)
+    for number, states in backend.layers(words.samples, _layers(backend)):  # (tokens, layers, width)
         ordinary = words.word_ids[offsets[number] : offsets[number + 1]] >= 0  # (tokens,)
         features[number] = (states[ordinary] if ordinary.any() else states).mean((0, 1))
-    return features
-
-
-def word_features(backend: TorchBackend, sentences: Sequence[TaggedSentence], labels: Sequence[str]) -> np.ndarray:
-    """Return the features of the words of all sentences, (words, width); `labels` are those of the task."""
-    encoder = backend.model.encoder
-    task = TokenClassification(length=min(TokenClassification().length, encoder.longest))
-    samples = task.frame(backend.model.tokenizer, sentences, labels, gold=False).samples
-    starts = np.cumsum([0, *(len(sample.positions["first"]) for sample in samples)])
-    features = np.empty((int(starts[-1]), encoder.width), np.float32)
-    for number, states in backend.layers(samples, range(1, encoder.num_layers + 1), at="first"):
-        features[starts[number] : starts[number + 1]] = states.mean(1)  # (words, width)
     return features
 
 

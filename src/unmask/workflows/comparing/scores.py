@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from unmask.metrics.comparison.decision import arms_to_stop
 from unmask.metrics.comparison.multibootstrap import Resampled, average_tasks
-from unmask.metrics.comparison.racing import arms_to_stop
 from unmask.metrics.intervals import lowest
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import fingerprint_values

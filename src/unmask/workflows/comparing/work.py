@@ -169,7 +169,7 @@ def _compute(cell: Cell, out: Path, machine: Machine, attempt: str) -> None:
     start, usage = time.monotonic(), UsageLog(folder / USAGE)
     usage.gpus = int(machine.device.type != "cpu")
     try:
-        result = COMPUTE[cell.kind](cell, folder, needed, machine, True)
+        result = COMPUTE[cell.kind](cell, folder, needed, machine)
     except (Interrupted, KeyboardInterrupt):
         raise
     except Exception as error:

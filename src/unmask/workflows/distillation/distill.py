@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -150,7 +150,17 @@ def distill(
                 if corpus is not None:
                     corpus = open_corpus(corpus)
                 else:
-                    make = partial(_from_text, paths, planned, teacher, out, reading, run)
+                    make = partial(
+                        corpus_from_text,
+                        paths,
+                        planned,
+                        Path(out),
+                        init=teacher,
+                        options=reading,
+                        resume=resume,
+                        workers=num_cores(),
+                        report=Display(quiet=quiet).say,
+                    )
                     corpus = corpus_for_all(processes, Path(out), make)
             return distill_encoder(planned, teacher, corpus, out, **student, **run)
         shape = {key: value for key, value in changes.items() if key.startswith("encoder.")}
@@ -159,27 +169,6 @@ def distill(
         student |= {"settings": others, "augment": augment, "masked_lm": masked_lm, "examples": examples}
         lesson = Lesson(as_recipe(recipe, shape), teacher, files, labelled["unlabelled"], **student)
         return distill_lesson(lesson, out, **run)
-
-
-def _from_text(
-    paths: Sequence[str | Path],
-    recipe: Recipe,
-    teacher: str | Path,
-    out: str | Path,
-    reading: TextOptions,
-    run: Mapping[str, Any],
-) -> Corpus:
-    """Return the corpus that is made from text with the teacher's tokenizer."""
-    return corpus_from_text(
-        paths,
-        recipe,
-        Path(out),
-        init=teacher,
-        options=reading,
-        resume=run["resume"],
-        workers=num_cores(),
-        report=Display(quiet=run["quiet"]).say,
-    )
 
 
 def _refuse_several(sources: Mapping[str, Any]) -> None:
