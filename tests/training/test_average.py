@@ -40,6 +40,9 @@ def test_the_weights_are_the_mean_over_the_last_steps(small, trainer, machine):
     more = resumed.run.read_metrics("heldout")
     assert (len(more), more[-1]["step"]) == (len(logged) + 1, 5)
     assert more[-1]["loss"] != logged[-1]["loss"], "what is evaluated last is the mean"
+    again = trainer(averaged(small), machine=machine, heldout=True, resume=True)
+    again.complete(resume=True)
+    assert again.run.read_metrics("heldout") == more, "and it is logged once"
 
 
 def test_an_interrupted_run_has_the_same_mean(small, trainer):

@@ -10,7 +10,7 @@ from unmask.training.restoring import State, read_newest, rescue
 from unmask.training.runs.directory import RESCUED
 from unmask.training.runs.display import Display
 
-from .conftest import CPU
+from .conftest import CPU, started
 from .together import together
 
 RECIPE = 'name = "x"\nseed = 1\n'
@@ -121,3 +121,14 @@ def test_no_checkpoint_at_all_is_an_error_of_the_main_process(tmp_path):
     assert isinstance(error, UserError)
     assert "no valid checkpoint" in str(error)
     assert all(isinstance(other, Exception) for other in others)
+
+
+def test_an_evaluation_in_which_a_process_was_lost_is_made_up_for(small, trainer):
+    """Also if the run is resumed with another distribution or size of micro-batches."""
+    one = started(trainer, small(budget={"steps": 3}), heldout=True)
+    one.step()
+    one.save()
+    one.saver.wait()
+    again = trainer(small(budget={"steps": 3}, batch={"micro_tokens": 100}), heldout=True, resume=True)
+    again.complete(resume=True)
+    assert [line["step"] for line in again.run.read_metrics("heldout")] == [0, 1, 2, 3]

@@ -97,7 +97,8 @@ def assert_same(out, other, names, relative=1e-6):
 @pytest.fixture(scope="module")
 def alone(launch):
     """What one process computes."""
-    return launch(1, [case("adamw"), case("muon", "shard", MUON), case("lamb", "shard", LAMB)])
+    cases = [case("adamw"), case("muon", "shard", MUON), case("lamb", "shard", LAMB)]
+    return launch(1, [*cases, case("averaged", "replicate", "optimizer.average=0.5")])
 
 
 @pytest.fixture(scope="module")
@@ -111,12 +112,13 @@ def two(launch):
             *(case("stopped", "shard", stop=2), case("stopped", "shard", resume=True)),
             *(case("bf16", precision="bf16"), case("bf16-sharded", "shard", precision="bf16")),
             *(case("streams", "shard", recipe=STREAMS), case("uneven", "hybrid", local=1)),
+            case("averaged", "shard", "optimizer.average=0.5"),
         ],
     )
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", ["adamw", "muon", "lamb"])
+@pytest.mark.parametrize("name", ["adamw", "muon", "lamb", "averaged"])
 def test_two_processes_that_share_the_weights_have_the_losses_of_one(alone, two, name):
     assert_same(two, alone, name)
 

@@ -210,7 +210,7 @@ class Trainer:
         peak = self.calibration.peak(self.run, progress.total)
         bar = self.display.bar(progress, peak, lambda step: plan.tokens_until(step, progress.total))
         with Interrupt() as interrupt, bar as advance, self.saver, self._rescuing():
-            due = not self.run.changed and (progress.step % every == 0 or progress.step == progress.total)
+            due = progress.step % every == 0 or progress.step == progress.total
             if progress.step and due and self._last_evaluated() < progress.step:
                 self._evaluate()  # another process was lost during this evaluation
             done = progress.step == progress.total or self.patience.is_over()

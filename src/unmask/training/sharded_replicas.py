@@ -24,7 +24,7 @@ import math
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -122,7 +122,8 @@ class ShardedReplicas(Replicas):
         """Do nothing, because the main process's weights are those that were divided."""
 
     def refresh(self) -> None:
-        """Do nothing, because the rows are what the optimizer updates."""
+        """Let the next pass gather what is outside the layers, which after an evaluation is still there as it was."""
+        cast(FSDPModule, self.copy).reshard()
 
     def parameters(self) -> dict[str, Tensor]:
         """See `Replicas`; this process's rows."""
@@ -140,6 +141,7 @@ class ShardedReplicas(Replicas):
             raise RuntimeError("other names or shapes")
         for name, value in mine.items():
             value.copy_(state[name])
+        self.refresh()
 
     def part(self, name: str, tensor: Tensor) -> Tensor:
         """See `Replicas`."""

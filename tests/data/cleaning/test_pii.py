@@ -107,6 +107,12 @@ def test_card_numbers_beside_other_digits_are_replaced(around, groups, separator
         assert card not in cleaned and changes == {"card number": 1}, (card, cleaned)
 
 
+@pytest.mark.parametrize("line", ["=", "/", "*", "a=", "=.", "@="])
+def test_D12_lines_of_signs_take_time_that_is_proportional_to_their_length(line):
+    text = line * 60_000 + " simple@example.org"
+    assert PII(mail="here").build()(Document(text)).document.text == line * 60_000 + " here"
+
+
 @given(st.text(max_size=200))
 def test_any_text_is_read(text):
     scrub(text)

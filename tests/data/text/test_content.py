@@ -93,6 +93,15 @@ def test_words_that_are_signatures_elsewhere_are_text(text):
     assert recognize(text.encode().ljust(START, b" ")) is None
 
 
+@pytest.mark.parametrize(
+    ("begun", "end", "pages"), [("<!--a-->", "<html>", "html"), ("<?xml?>", "<mediawiki>", "mediawiki")]
+)
+def test_D12_comments_before_a_page_take_time_that_is_proportional_to_their_number(begun, end, pages):
+    content = recognize(f"{begun * 400}{end}".encode())
+    assert content and content.pages == pages
+    assert recognize(f"{'<!--a-->' * 400}<div>".encode()) is None
+
+
 @pytest.mark.parametrize("kind", [b"WEBPVP8 ", b"WAVEfmt ", b"AVI LIST"])
 def test_containers_of_media_are_recognized(kind):
     sized = b"RIFF" + struct.pack("<I", 1000) + kind + bytes(40)

@@ -203,6 +203,12 @@ def test_D12_pages_that_take_quadratic_time_are_refused(page):
         html_text(f"<html><body>{page}{'<p>' * 3000}".encode())
 
 
+def test_D12_spaces_and_letters_take_time_that_is_proportional_to_their_number(tmp_path):
+    (page,) = pages(tmp_path, response(PAGE.encode(), f"text/html; charset={' ' * 200_000}!"))
+    assert page.text == STORY
+    assert html_text(f"<html><body><p>{STORY}</p><{'a' * 200_000}".encode(), main=False, is_xml=True).strip() == STORY
+
+
 @pytest.mark.shared
 def test_real_archives_have_the_same_pages_as_warc_and_as_arc():
     texts = []

@@ -57,7 +57,7 @@ def test_any_markup_is_read_and_no_balanced_template_is_left(markup):
     assert "{{" not in text and "'''" not in text and "<ref>" not in text
 
 
-MARKS = ["{{", "}}", "[[", "]]", "<ref>", "{|\n", "<", "=", "[http://", "( ", "''", "{{a|"]
+MARKS = ["{{", "}}", "[[", "]]", "<ref>", "{|\n", "<", "=", "[http://", "( ", "''", "{{a|", "[mailto:"]
 
 
 @pytest.mark.parametrize("mark", [*MARKS, "-{a:", "-{ab:;", "(", " ", "; ", ";a=>"])
@@ -70,6 +70,11 @@ def test_D12_time_is_proportional_to_the_length(mark):
 
     seconds(100)
     assert seconds(40_000) < 30  # a quadratic one takes minutes
+
+
+@pytest.mark.parametrize("before", ["(", "（", "[//a", "[mailto:a"])
+def test_D12_spaces_take_time_that_is_proportional_to_their_number(before):
+    assert plain_text(before + 80_000 * " " + "!") == f"{before} !"
 
 
 DUMP = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11">

@@ -119,7 +119,11 @@ def test_the_log_is_cut_after_the_step_that_is_resumed(tmp_path):
     with run.metrics.open("ab") as file:
         file.write(b'{"kind":"train","st')
     run.cut_metrics(3)
+    for kind in ("heldout", "general"):  # what the end of a run logs
+        run.log({"kind": kind, "step": 3, "loss": 3.0})
+    run.cut_metrics(3)
     run.log({"kind": "train", "step": 4, "loss": 5.0})
+    assert not run.read_metrics("general")
     assert [line["step"] for line in run.read_metrics("train")] == [1, 2, 3, 4]
     assert [line["step"] for line in run.read_metrics("heldout")] == [1, 2, 3]
     run.close()

@@ -23,11 +23,13 @@ _LETTERS = "".join(
 )
 """Letters beyond ASCII of scripts with spaces between words, and their marks. Others, such as Chinese characters and
 Korean particles, also come directly before and after an address, which is then that in ASCII."""
+MOST_LOCAL = 64
+"""Number of characters before the @ of an address, at most (RFC 5321, 4.5.3.1.1)."""
 _ATOM = rf"[A-Za-z0-9!#$%&'*+/=?^_`{{|}}~{_LETTERS}-]+"
 _LABEL = rf"[A-Za-z0-9{_LETTERS}](?:[A-Za-z0-9{_LETTERS}-]*[A-Za-z0-9{_LETTERS}])?"
 _MAIL = re.compile(
     rf"(?<![\w.+-])[\w.+-]+@(?:[\w-]+\.)+(?![A-Za-z{_LETTERS}])[^\W\d_]{{2,6}}(?!\w)"  # such as .中国
-    rf"|(?<![A-Za-z0-9_.+{_LETTERS}-]){_ATOM}(?:\.{_ATOM})*@(?:{_LABEL}\.)+"
+    rf"|(?<![A-Za-z0-9_.+{_LETTERS}-])(?=[^@]{{1,{MOST_LOCAL}}}@){_ATOM}(?:\.{_ATOM})*@(?:{_LABEL}\.)+"
     rf"(?:[A-Za-z]{{2,24}}|xn--[A-Za-z0-9-]{{2,59}}|[{_LETTERS}]{{2,24}})(?![A-Za-z0-9_{_LETTERS}])"
 )
 _IP = re.compile(

@@ -6,8 +6,8 @@ it without a word: here it is named, and reading goes on at the next record that
 
     gzip    a member is cut off or damaged: reading goes on at the next member that begins with a record
     length  is wrong: the block is searched for the next record, so that none is swallowed
-    size    a block of more than `MAX_DOCUMENT` bytes is passed over in bounded memory; a member that expands to more
-            than `MAX_RATIO` times its size is not read on
+    size    a block of more than `MAX_DOCUMENT` bytes is searched for the next record, too, in bounded memory; a member
+            that expands to more than `MAX_RATIO` times its size is not read on
 
 What is read from a place on does not depend on what is before it, nor on blocks: a member, or a record of a plain
 file, is read in the same way from wherever reading begins. So a large file can be read in sections (`Bounds`).
@@ -30,11 +30,9 @@ _BEHIND = 1 << 17
 """Bytes of a member that are searched for others: one block of a damaged member may swallow 64 KB of these."""
 _START = 1 << 12
 """Bytes by which the start of a member is judged."""
-_NEWLINE = ord("\n")
 _MEMBER = b"\x1f\x8b\x08"
-_WARC = re.compile(rb"WARC/\d+\.\d+\r?\n")
-_ARC = re.compile(rb"(\w[\w+.-]*:\S*) \S+ \d{8,14} (\S*)[^\r\n]*? (\d+)\r?\n")
-
+_WARC = re.compile(rb"^WARC/\d+\.\d+\r?\n", re.MULTILINE)
+_ARC = re.compile(rb"^(\w[\w+.-]*:\S*) \S+ \d{8,14} (\S*)(?: [^\r\n]*)? (\d+)\r?\n", re.MULTILINE)
 _STARTS = {"warc": _WARC, "arc": _ARC}
 
 
@@ -176,19 +174,12 @@ class _Stream:
     def find(self) -> None:
         """Go on at the next start of a record in this segment, after the first byte, or at the end of the segment."""
         self.peek(1)
-        is_line = self._content[:1] == b"\n"
-        del self._content[:1]
         while True:
-            match = self._starts.search(self._content)
-            while match and not (self._content[match.start() - 1] == _NEWLINE if match.start() else is_line):
-                match = self._starts.search(self._content, match.start() + 1)
-            if match:
+            if match := self._starts.search(self._content, 1):
                 del self._content[: match.start()]
                 return
-            rest = self._content.rfind(b"\n") + 1  # a line may be the start of a header
-            surplus = max(rest, len(self._content) - _MAX_HEADER)
-            is_line = surplus == rest and (rest > 0 or is_line)
-            del self._content[:surplus]
+            end = self._content.rfind(b"\n")  # a line may be the start of a header
+            del self._content[: max(0, end, len(self._content) - _MAX_HEADER)]
             if not self._fill():
                 self._content.clear()
                 return
@@ -364,21 +355,18 @@ def _read_records(stream: _Stream, starts: re.Pattern[bytes], number: int) -> It
             stream.find()
             yield Damage(number, stream.fault or "the header of a record is damaged")
         elif header.length > MAX_DOCUMENT:
-            fits = stream.skip(header.length) == header.length
-            yield Damage(number, TOO_LONG if fits else stream.fault or _cut(header.length))
+            stream.find()
+            yield Damage(number, stream.fault or TOO_LONG)
         else:
             block = stream.take(header.length)
             if len(block) == header.length and _ends(stream, starts):
                 yield Record(number, *header[:3], block)
                 continue
-            fault = stream.fault or (_cut(header.length) if len(block) < header.length else "its length is wrong")
+            cut = f"it ends before the {header.length:,} bytes that its header declares"
+            fault = stream.fault or (cut if len(block) < header.length else "its length is wrong")
             stream.unread(block)
             stream.find()
             yield Damage(number, fault)
-
-
-def _cut(length: int) -> str:
-    return f"it ends before the {length:,} bytes that its header declares"
 
 
 def _ends(stream: _Stream, starts: re.Pattern[bytes]) -> bool:

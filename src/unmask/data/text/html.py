@@ -32,9 +32,9 @@ MAX_ATTRIBUTES = 2_000
 """Maximum number of attributes of an element."""
 _TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]*)")
 _LONG_TAG = re.compile(rf"<[a-zA-Z][^>]{{{2 * MAX_ATTRIBUTES},}}")
-_EMPTY = re.compile(r"<([a-zA-Z][^\s<>/\"']*)((?:[^<>\"']|\"[^<\"]*\"|'[^<']*')*?)/>")
+_EMPTY = re.compile(r"<([a-zA-Z][^\s<>/\"']*+)((?:[^<>\"']|\"[^<\"]*\"|'[^<']*')*?)/>")
 _CDATA = re.compile(r"<!\[CDATA\[(.*?)(?:\]\]>|\Z)", re.DOTALL)
-_META = re.compile(rb"<meta[^>]{0,300}charset\s*=\s*[\"']?\s*([\w:.-]+)", re.IGNORECASE)
+_META = re.compile(rb"<meta[^>]{0,300}charset\s*=[\s\"']*([\w:.-]+)", re.IGNORECASE)
 _XML = re.compile(rb"\s*<\?xml[^>]{0,100}encoding\s*=\s*[\"']([\w:.-]+)")
 _VOID = frozenset("area base br col embed hr img input link meta param source track wbr".split())  # noqa: SIM905
 """Elements without content."""

@@ -23,7 +23,7 @@ from unmask.data.text.pages import Page
 from unmask.data.text.section import Section
 
 _STATUS = re.compile(rb"HTTP/[\d.]+\s+(\d{3})\b[^\n]*\n|HTTP/[\d.]+\s*\n")
-_CHARSET = re.compile(r"charset\s*=\s*[\"']?\s*([\w:.-]+)", re.IGNORECASE)
+_CHARSET = re.compile(r"charset\s*=[\s\"']*([\w:.-]+)", re.IGNORECASE)
 _END = re.compile(rb"\r?\n\r?\n")
 _CHUNK = re.compile(rb"([0-9a-fA-F]{1,8})[ \t]*(?:;[^\r\n]*)?\r?\n")
 _HTML = ("text/html", "application/xhtml+xml", "application/xml", "text/xml")

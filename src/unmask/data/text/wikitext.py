@@ -28,7 +28,9 @@ _TAG = re.compile(r"</?[a-zA-Z][a-zA-Z0-9]*(?:\s[^<>]*)?/?>")
 _PARAMETER = re.compile(r"\{\{\{[^{}]*\}\}\}")
 _BRACES = re.compile(r"\{\{|\}\}|^[ \t:;*#]*\{\||^[ \t]*\|\}(?!\})", re.MULTILINE)
 _BRACKETS = re.compile(r"\[\[|\]\]")
-_EXTERNAL = re.compile(r"\[(?:https?:|ftp:|mailto:)?//[^\s\[\]]+(?:\s+([^\[\]\n]*))?\]|\[mailto:\S+\s+([^\[\]\n]*)\]")
+_EXTERNAL = re.compile(
+    r"\[(?:(?:https?:|ftp:|mailto:)?//[^\s\[\]]+(?:\s++([^\[\]\n]*))?|mailto:[^\s\[\]]+\s++([^\[\]\n]*))\]"
+)
 _QUOTES = re.compile(r"'{2,5}")
 _HEADING = re.compile(r"\s*(={1,6})(.+?)={1,6}\s*")
 _MARKERS = re.compile(r"^[*#:;]+\s*")
@@ -39,7 +41,7 @@ _VARIANT = re.compile(rf"{_CODE}(.*?)(?:;(?:{_CODE}.*|\s*))?", re.DOTALL)
 _FILE = re.compile(
     r"\.(?:jpe?g|png|svg|gif|tiff?|webp|xcf|og[gvax]|webm|opus|mp[34]|wav|flac|midi?|pdf|djvu)\s*\Z", re.IGNORECASE
 )
-_LEFTOVERS = re.compile(r"\(\s*[,;:]?\s*\)|（\s*[，；：]?\s*）")
+_LEFTOVERS = re.compile(r"\(\s*+[,;:]?\s*+\)|（\s*+[，；：]?\s*+）")
 _OPENED = re.compile(r"([(（])\s*[,;:，；：、]+\s*")
 """What precedes the first word in brackets where a template was."""
 JOINED = ("{{", "''", "<ref>")

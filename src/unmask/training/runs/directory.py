@@ -372,10 +372,19 @@ class RunDirectory:
         return [line for line in self._lines() if line["kind"] == kind]
 
     def cut_metrics(self, step: int) -> None:
-        """Remove the lines after a step, because a resumed run will log them again."""
-        if self.is_main and self.metrics.exists():
-            lines = [msgspec.json.encode(line) + b"\n" for line in self._lines() if line["step"] <= step]
-            replace_file(self.metrics, b"".join(lines))
+        """Remove the lines after a step and its evaluation, because a resumed run will log them again.
+
+        These may have the same step: what the end of a run logs, such as the evaluation of a mean of the weights.
+        """
+        if not self.is_main or not self.metrics.exists():
+            return
+        lines = [line for line in self._lines() if line["step"] <= step]
+        kinds = [(line["kind"], line["step"]) for line in lines]
+        if ("train", step) in kinds:
+            end = kinds.index(("train", step)) + 1
+            end += kinds[end : end + 1] == [("heldout", step)]
+            del lines[end:]
+        replace_file(self.metrics, b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
 
     def read_recipe(self) -> dict[str, Any]:
         """Return the contents of recipe.toml.
