@@ -251,7 +251,7 @@ WHERE = r"data\.json: article 1, paragraph 1, question 1"
         (b'{"data":\n [}', r"data\.json:2: broken JSON .*; a file in SQuAD format is a single JSON value"),
         (b'{"data":\n ["\xff"]}', r"data\.json:2: not UTF-8 \(byte 4 of the line\)"),
         (b"[" * 100_000, r"data\.json: broken JSON"),
-        ([], r"data\.json: list, not an object with 'data'"),
+        ([], r"data\.json: there are no questions in the file"),
         ({"data": []}, r"data\.json: there are no questions in the file"),
         ({"data": {}}, r"data\.json: 'data' is dict, not list"),
         ({"rows": []}, r"data\.json: 'data' is missing; files must be in SQuAD format"),

@@ -12,7 +12,7 @@ import pytest
 from unmask.data.labelled.annotations import read_annotations
 from unmask.data.labelled.columns import Fields
 from unmask.data.labelled.labelled_file import read_rows
-from unmask.data.labelled.question_files import read_squad
+from unmask.data.labelled.question_files import read_hotpotqa
 from unmask.data.labelled.table import ExampleTable, as_sources, as_table, is_table, refuse_tables
 from unmask.support.errors import UserError
 
@@ -152,4 +152,4 @@ def test_paths_stay_paths_and_tables_are_recognized(tmp_path):
 def test_published_formats_are_files():
     assert refuse_tables(["a.json"]) == ["a.json"]
     with pytest.raises(UserError, match="<dict>: this task reads its examples from files"):
-        read_squad([ExampleTable("<dict>", {})])
+        read_hotpotqa([ExampleTable("<dict>", {})])

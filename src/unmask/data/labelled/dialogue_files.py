@@ -34,7 +34,7 @@ import msgspec
 
 from unmask.data.labelled.json_file import Place, claim, decode_object
 from unmask.data.labelled.question_files import Answer, Question, read_answer, read_questions
-from unmask.data.labelled.table import Source
+from unmask.data.labelled.table import Source, refuse_tables
 from unmask.data.text.files import display_name
 from unmask.metrics.question_answering import normalize, overlap
 
@@ -95,7 +95,7 @@ def read_quac(paths: Sequence[Source], *, gold: bool = True) -> list[QuacQuestio
         UserError: a file does not have this format, a passage or question is empty, or an id occurs twice in a file;
             the message names the location.
     """
-    return read_questions(paths, lambda path: _read_quac_file(path, gold))
+    return read_questions(refuse_tables(paths), lambda path: _read_quac_file(path, gold))
 
 
 def is_impossible(references: Sequence[str]) -> bool:
@@ -196,7 +196,7 @@ def read_coqa(paths: Sequence[Source], *, gold: bool = True) -> list[CoqaQuestio
         UserError: a file does not have this format, a story or question is empty, an id occurs twice in a file, or the
             numbers of questions and answers, or of a turn and its answer, differ; the message names the location.
     """
-    return read_questions(paths, lambda path: _read_coqa_file(path, gold))
+    return read_questions(refuse_tables(paths), lambda path: _read_coqa_file(path, gold))
 
 
 def describe_rationales(questions: Sequence[CoqaQuestion]) -> list[str]:

@@ -1,7 +1,7 @@
 """Readers of questions about passages: files in SQuAD format, and HotpotQA's, whose answers have supporting sentences.
 
-Input: JSON files, optionally compressed. Output: questions with their location, so that errors can name file, article
-and paragraph.
+Input: JSON files, optionally compressed, or records as `datasets` stores them. Output: questions with their location,
+so that errors can name file, article and paragraph, or row.
 
 **SQuAD** (Rajpurkar et al. 2016; Rajpurkar et al. 2018, `is_impossible`): articles of paragraphs, each with questions
 whose answers are spans of it: `{"data": [{"paragraphs": [{"context", "qas": [{"id", "question", "answers":
@@ -10,6 +10,10 @@ Other keys are ignored. Offsets count characters, or whatever else (spans.py) pu
 offsets: those of CMRC 2018 count UTF-16 units. Published files contain wrong offsets. An answer that is not at its
 offset is moved to its nearest occurrence; one that does not occur in its passage keeps its text, for scoring, but has
 no position and so is not trained on. Both are counted by `describe_repairs`. Any other mistake is an error.
+
+As `datasets` stores them, each question is a row: `{"id", "context", "question", "answers": {"text": […],
+"answer_start": […]}}`, without answers if it is impossible. Rows are read from JSON Lines, a JSON array, Parquet,
+Arrow, a split of a data set, or memory, and are numbered where they have no id.
 
 **HotpotQA** (Yang et al. 2018), as published (hotpot_train_v1.1.json, hotpot_dev_distractor_v1.json): a list of
 `{"_id", "question", "answer", "type", "context": [[title, [sentence, …]], …], "supporting_facts": [[title, number]]}`.
@@ -24,11 +28,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeGuard, TypeVar, cast
 
 import msgspec
 
-from unmask.data.labelled.json_file import Place, claim, decode_json, decode_object
+from unmask.data.labelled.json_file import Place, claim, decode_json, decode_object, is_array, suffix_of
+from unmask.data.labelled.records import is_table, read_records
 from unmask.data.labelled.spans import COUNTINGS
 from unmask.data.labelled.table import Source, refuse_tables
 from unmask.data.text.files import display_name
@@ -38,6 +43,7 @@ Fact = tuple[str, int]
 """A sentence: the title of its paragraph and its number in it, from 0."""
 CLOSED = ("yes", "no")
 _Question = TypeVar("_Question")
+_Source = TypeVar("_Source", bound=Source)
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -80,7 +86,7 @@ def read_squad(paths: Sequence[Source], *, gold: bool = True) -> list[Question]:
     """Read all questions of some files.
 
     Args:
-        paths: JSON files, optionally compressed; `-` is standard input.
+        paths: JSON files, optionally compressed, or rows; see the module. `-` is standard input.
         gold: whether to read answers; if not, they may be missing.
 
     Raises:
@@ -88,20 +94,20 @@ def read_squad(paths: Sequence[Source], *, gold: bool = True) -> list[Question]:
             answer is missing or given for an unanswerable question; the message names the location.
     """
 
-    def read(path: str | Path) -> Iterable[Question]:
-        questions = list(_read_file(path, gold))
+    def read(source: Source) -> Iterable[Question]:
+        questions = list(_read_file(source, gold) if _is_file(source) else _read_rows(source, gold))
         return _located(questions, _find_counting(questions))
 
     return read_questions(paths, read)
 
 
-def read_questions(paths: Sequence[Source], read: Callable[[str | Path], Iterable[_Question]]) -> list[_Question]:
+def read_questions(paths: Sequence[_Source], read: Callable[[_Source], Iterable[_Question]]) -> list[_Question]:
     """Return the questions of files, given what reads one of them.
 
     Raises:
         UserError: there are none.
     """
-    questions = [question for path in refuse_tables(paths) for question in read(path)]
+    questions = [question for path in paths for question in read(path)]
     if not questions:
         raise UserError("there are no questions in the file", file=", ".join(map(display_name, paths)))
     return questions
@@ -254,7 +260,7 @@ def read_hotpotqa(paths: Sequence[Source], *, gold: bool = True) -> list[HotpotQ
         UserError: a file does not have this format, a question is empty, has no sentence, or an id occurs twice in a
             file; the message names the location.
     """
-    return read_questions(paths, lambda path: _read_hotpotqa(path, gold))
+    return read_questions(refuse_tables(paths), lambda path: _read_hotpotqa(path, gold))
 
 
 def describe_paragraphs(questions: Sequence[HotpotQuestion]) -> list[str]:
@@ -311,6 +317,39 @@ def _read_file(path: str | Path, gold: bool) -> Iterator[Question]:
                 question = _question(record, passage, place, gold)
                 claim(seen, question.id, place)
                 yield question
+
+
+def _is_file(source: Source) -> TypeGuard[str | Path]:
+    """Return whether a source is a file in SQuAD's own format, rather than rows."""
+    return (
+        not is_table(source, None) and suffix_of(str(source)) not in ("jsonl", "ndjson") and not is_array(str(source))
+    )
+
+
+def _read_rows(source: Source, gold: bool) -> Iterator[Question]:
+    """Yield the questions of rows, with the offsets of answers as stated."""
+    top = Place(display_name(source), form="SQuAD's, or rows of one")
+    seen: dict[str, str] = {}
+    for number, row in read_records(source):
+        place = top.inner(f"row {number}")
+        record = {**row, "id": str(number) if row.get("id") is None else row["id"]}
+        if gold:
+            answers = _paired(record, place)
+            record = {"is_impossible": not answers, **record, "answers": answers}
+        question = _question(record, place.text(record, "context"), place, gold)
+        claim(seen, question.id, place)
+        yield question
+
+
+def _paired(record: dict[str, Any], place: Place) -> list[Any]:
+    """Return the answers of a row, each with its offset."""
+    if not isinstance(record.get("answers"), dict):
+        answers: list[Any] = place.take(record, "answers", list)
+        return answers
+    texts, starts = (place.take(record["answers"], key, list) for key in ("text", "answer_start"))
+    if len(texts) != len(starts):
+        place.refuse(f"{len(texts)} texts of answers, but {len(starts)} offsets")
+    return [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
 
 
 def _question(record: dict[str, Any], passage: str, place: Place, gold: bool) -> Question:

@@ -195,6 +195,8 @@ def _plain(value: Any) -> Any:
     """Return a value as files have it: times, and what JSON has not, such as pandas.Period, as text; None for NA."""
     if hasattr(value, "tolist"):  # of numpy
         return value.tolist()
+    if isinstance(value, Mapping):
+        return {key: _plain(part) for key, part in value.items()}
     if value is None or isinstance(value, _KEPT):
         return value
     if is_missing(value):

@@ -71,7 +71,7 @@ def sizes_of_values(array: Any) -> np.ndarray:
         totals = np.concatenate([[0.0], np.cumsum(NUMBER + sizes_of_values(array.flatten()))])
         return np.diff(totals[ends], prepend=0.0)
     if types.is_struct(kind):
-        return np.full(len(array), float(NUMBER * kind.num_fields))  # of numbers
+        return sum((sizes_of_values(field) for field in array.flatten()), np.zeros(len(array)))
     if types.is_string_view(kind):  # views of 16 bytes, which begin with the length
         lengths = np.frombuffer(array.buffers()[1] or b"", np.int32).reshape(-1, 4)[:, 0]
         lengths = lengths[array.offset : array.offset + len(array)].astype(np.float64)

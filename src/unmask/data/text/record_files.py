@@ -5,9 +5,9 @@ Parquet and Arrow, SQLite (sqlite_file.py), spreadsheets (spreadsheet.py), and t
 `read_arrow` reads Parquet and Arrow files, and directories that `datasets` writes (`save_to_disk`), row by row.
 
 Input: a `.parquet`, `.arrow` or `.feather` file, or a directory with `state.json`. Output: numbered records of the
-columns of texts, numbers, truth values, lists of them, and structures of numbers; dates, times and decimal numbers are
-read as text; other columns (images) are not read.
-Numbers of classes are replaced by their names, if the schema has those of `datasets` (`ClassLabel`, also in lists).
+columns of texts, numbers, truth values, lists and structures of them; dates, times and decimal numbers are read as
+text; other columns (images) are not read. Numbers of classes are replaced by their names, if the schema has those of
+`datasets` (`ClassLabel`, also in lists).
 
 Needs pyarrow (the extra `arrow`). The limits of `files.py` apply: `MAX_DOCUMENT` to each text, and `MAX_RATIO` both to
 the sizes that a file declares (arrow_sizes.py) and to what is read. A file of a kilobyte can hold a text once and
@@ -312,12 +312,12 @@ def _naming(file: Path, pyarrow: ModuleType) -> Iterator[None]:
 
 
 def _usable(schema: Any, pyarrow: ModuleType) -> list[str]:
-    """Return the columns of texts, numbers, truth values, lists of them, structures of numbers, dates and times."""
+    """Return the columns of texts, numbers, truth values, lists and structures of them, dates and times."""
     types = pyarrow.types
 
     def usable(kind: Any) -> bool:
-        if types.is_struct(kind):  # probabilities of labels
-            return all(types.is_integer(field.type) or types.is_floating(field.type) for field in kind)
+        if types.is_struct(kind):  # probabilities of labels, answers with their offsets
+            return all(usable(field.type) for field in kind)
         if types.is_list(kind) or types.is_large_list(kind) or types.is_dictionary(kind):
             return usable(kind.value_type)
         return any(
