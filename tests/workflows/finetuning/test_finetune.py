@@ -43,7 +43,7 @@ def test_all_examples_are_trained_on_without_scores(classifier, rows, tmp_path, 
     finetune("classification", classifier, rows, tmp_path / "part", **given)
     printed = capsys.readouterr().err
     assert "108 training examples, 12 evaluation examples" in printed
-    assert "12 of the examples were held out; to train on them too: all_examples" in printed
+    assert "held out: 12 examples; to train on all: all_examples" in printed
     out = finetune("classification", classifier, rows, tmp_path / "all", all_examples=True, **given)
     printed = capsys.readouterr().err
     assert "120 training examples, 0 evaluation examples" in printed

@@ -26,6 +26,7 @@ from unmask.model.model import Model, save_model
 from unmask.nn.encoders.encoder import TOKEN_EMBEDDINGS, Encoder, WithTokenEmbeddings
 from unmask.support import __version__
 from unmask.support.durable import replace_file, replaced_directory
+from unmask.support.errors import counted
 from unmask.support.messages import argument
 from unmask.support.model_card import Origin, model_card
 from unmask.support.settings import write
@@ -90,8 +91,9 @@ def run_job(
         machine = job.machine or choose_machine(processes=processes)
         resume = processes.broadcast(resume or (restarted() and started(Path(out))))
         ready = prepare(job, machine, display, choosing=choosing)
-        held = "" if job.files.dev or choosing or job.all_examples else f"{len(ready.data.held):,} of the examples"
-        remarks = [f"{held} were held out; to train on them too: {argument('all_examples')}"] if held else []
+        held = 0 if job.files.dev or choosing or job.all_examples else len(ready.data.held)
+        remark = f"held out: {counted(held, 'example')}; to train on all: {argument('all_examples')}"
+        remarks = [remark] if held else []
         return run_prepared(ready, out, machine, processes, display, resume=resume, features=features, remarks=remarks)
 
 
