@@ -202,13 +202,31 @@ def test_cmrc_of_any_texts(golds, predicted):
         ([["歐洲"], ["1990年"]], "SQuAD"),
         ([["歐洲"], ["90年"]], "CMRC 2018"),
         ([["歐洲 \n  \u3000  "]], "CMRC 2018"),
-        ([["東京 とうきょう"]], "SQuAD"),
+        ([["東京 とうきょう"]], "SQuAD by characters"),
+        ([["กรุงเทพ"], ["1782"]], "SQuAD by characters"),
+        ([["กรุงเทพ"], ["Bangkok, 1782"]], "SQuAD"),
+        ([["二〇〇八年"]], "CMRC 2018"),
         ([["Europe"], ["歐洲"]], "SQuAD"),
         ([[], []], "SQuAD"),
     ],
 )
 def test_the_rules_are_chosen_by_the_gold_answers(golds, expected):
     assert choose_scorer(golds) == expected
+
+
+UNSPACED = st.text(alphabet="กุラーと東京々ខ北B1 .-", max_size=10).filter(bool)
+
+
+@given(st.lists(UNSPACED, min_size=1, max_size=3), UNSPACED, st.sampled_from([1, 2]))
+def test_letters_of_scripts_without_spaces_are_words(golds, predicted, version):
+    """As by SQuAD's rules after spaces around each such letter, but for exact matches."""
+
+    def spaced(text):
+        return "".join(letter if letter in "B1 .-" else f" {letter} " for letter in text)
+
+    found = example_scores([golds, *[()] * (version - 1)], [predicted, *[""] * (version - 1)], "SQuAD by characters")[0]
+    assert found[0] == squad(golds, predicted, version=version)[0]
+    assert found[1] == pytest.approx(squad(list(map(spaced, golds)), spaced(predicted), version=version)[1])
 
 
 def test_any_selection_can_be_measured():

@@ -7,7 +7,8 @@ are ignored, F1 is over words in any order. CMRC 2018 (Cui et al. 2019, section 
 on the longest common run of Chinese characters and words in other scripts. The best of several gold answers counts. The
 tests compare both with independent implementations. We differ from CMRC's script, which splits non-Chinese text with
 NLTK's tokenizer: here a word extends to the next space or ASCII punctuation mark (periods and commas may be inside),
-and each such mark is a token.
+and each such mark is a token. Answers in Japanese, Thai, Lao, Burmese and Khmer have no spaces either: they are scored
+as SQuAD's, with each letter of such a script as a word.
 
 HotpotQA (hotpot_evaluate_v1.py; Yang et al. 2018) also has supporting sentences: exact match, F1, precision and recall
 of answers, of support, and of both together. Those of answers are SQuAD's, but an answer that is "yes", "no" or
@@ -20,17 +21,24 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from unmask.metrics.intervals import Measure
+from unmask.support.scripts import NOT_CHINESE, UNSPACED
 
-Scorer = Literal["SQuAD", "CMRC 2018"]
+Scorer = Literal["SQuAD", "CMRC 2018", "SQuAD by characters"]
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _ASCII = str.maketrans("", "", string.punctuation)
 _IDEOGRAPHS = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f]")
+_OTHERS = re.compile(f"[{NOT_CHINESE}]")
+"""Letters of the other scripts without spaces."""
+_MIN_OTHERS = 0.1
+"""Minimum share of them in all letters without spaces, from which answers are not Chinese; Japanese has both."""
+_LETTER = re.compile(f"[{UNSPACED}]|[^\\s{UNSPACED}]+")
 _MARKS = str.maketrans("", "", "-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
 """Punctuation according to CMRC's script; its list also has "……", which never matches a single character."""
 _LETTERS = r"[^\s!-/:-@\[-`{-~\u4e00-\u9fa5]+"
@@ -45,10 +53,13 @@ CLOSED = ("yes", "no", "noanswer")
 
 
 def choose_scorer(gold: Sequence[Sequence[str]]) -> Scorer:
-    """Return CMRC's scorer if most characters of the gold answers are Chinese, otherwise SQuAD's."""
+    """Return SQuAD's scorer, unless most characters of the gold answers are of scripts that have no spaces."""
     text = "".join("".join(answers) for answers in gold)
     num_visible = len(text) - sum(map(str.isspace, text))
-    return "CMRC 2018" if 2 * len(_IDEOGRAPHS.findall(text)) > num_visible else "SQuAD"
+    ideographs, others = (len(letters.findall(text)) for letters in (_IDEOGRAPHS, _OTHERS))
+    if 2 * (ideographs + others) <= num_visible:
+        return "SQuAD"
+    return "CMRC 2018" if others < _MIN_OTHERS * (ideographs + others) else "SQuAD by characters"
 
 
 def example_scores(gold: Sequence[Sequence[str]], predicted: Sequence[str], scorer: Scorer) -> np.ndarray:
@@ -58,10 +69,11 @@ def example_scores(gold: Sequence[Sequence[str]], predicted: Sequence[str], scor
     one such question.
     """
     version_2 = not all(gold)
-    score = _cmrc if scorer == "CMRC 2018" else _squad_2 if version_2 else _squad_1
+    words = _LETTER.findall if scorer == "SQuAD by characters" else str.split
+    score = _cmrc if scorer == "CMRC 2018" else partial(_squad, words=words, version_2=version_2)
     rows = []
     for answers, prediction in zip(gold, predicted, strict=True):
-        if score is _squad_2:  # it ignores gold answers that consist only of articles and punctuation
+        if version_2 and scorer != "CMRC 2018":  # answers that consist only of articles and punctuation are ignored
             answers = [answer for answer in answers if normalize(answer)]
         rows.append(np.max([score(answer, prediction) for answer in answers or ("",)], axis=0))
     return np.array(rows, float).reshape(len(rows), 2)
@@ -124,16 +136,13 @@ def support_f1(gold: Collection[Fact], predicted: Collection[Fact]) -> float:
     return _row(*_support(set(gold), set(predicted)))[1]
 
 
-def _squad_1(gold: str, predicted: str) -> tuple[bool, float]:
-    gold, predicted = normalize(gold), normalize(predicted)
-    return gold == predicted, overlap(gold.split(), predicted.split())
-
-
-def _squad_2(gold: str, predicted: str) -> tuple[bool, float]:
-    """As in 1.1, but if either answer is empty, F1 is 1 if both are and 0 otherwise."""
+def _squad(gold: str, predicted: str, words: Callable[[str], list[str]], *, version_2: bool) -> tuple[bool, float]:
+    """In 2.0, if either answer is empty, F1 is 1 if both are and 0 otherwise."""
     gold, predicted = normalize(gold), normalize(predicted)
     exact = gold == predicted
-    return exact, overlap(gold.split(), predicted.split()) if gold and predicted else float(exact)
+    if version_2 and not (gold and predicted):
+        return exact, float(exact)
+    return exact, overlap(words(gold), words(predicted))
 
 
 def _cmrc(gold: str, predicted: str) -> tuple[bool, float]:

@@ -26,6 +26,7 @@ from typing import Literal, NamedTuple
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from unmask.metrics.token_classification import Chunk, chunks, is_word_tag, split_tag
+from unmask.support import scripts
 from unmask.support.errors import UserError
 from unmask.support.messages import argument, call
 
@@ -53,13 +54,8 @@ TAGS = ("tags", "ner_tags", "labels")
 """Keys of words and tags in JSON Lines, unless `columns` gives others."""
 TEXTS = ("text", "sentence")
 """Keys of a text that is split into words, if tags are not read."""
-CHINESE = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002ceaf\U0002f800-\U0002fa1f"
-"""Characters that BERT surrounds with spaces (google-research/bert, `_is_chinese_char`)."""
-_KANA = "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\uff66-\uff9f"
-_LETTERS = f"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\uaa60-\uaa7f{_KANA}{CHINESE}"
-"""Those of scripts written without spaces: of Thai and Lao, Burmese, Khmer, Japanese, Chinese."""
-_UNSPACED_LETTER = re.compile(f"[{_LETTERS}]")
-UNSPACED = re.compile(f"[{_LETTERS}\u3000-\u303f\uff00-\uffef]")
+_UNSPACED_LETTER = re.compile(f"[{scripts.UNSPACED}]")
+UNSPACED = re.compile(f"[{scripts.UNSPACED}\u3000-\u303f\uff00-\uffef]")
 """Characters without spaces around them: also the punctuation and the full-width characters of these scripts."""
 _PUNCTUATION = BertPreTokenizer()
 Scheme = Literal["IOB1", "IOB2", "BIOES"]
