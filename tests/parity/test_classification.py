@@ -114,7 +114,7 @@ def test_the_comparison_notices_a_planted_fault(ours, tmp_path, monkeypatch, pla
         path.write_text(json.dumps(config))
         (tmp_path / "checksums.json").unlink()  # otherwise the change is noticed before anything is compared
     elif planted == "pooler":
-        monkeypatch.setattr(type(model.encoder), "pool", lambda self, rows: rows)
+        monkeypatch.setattr(type(model.encoder.pooler), "forward", lambda self, rows: rows)
     else:
         monkeypatch.setattr(Model, "take", lambda self, name, head: [])  # the head keeps its random weights
     with pytest.raises(AssertionError):

@@ -147,7 +147,7 @@ def test_the_comparison_notices_a_planted_fault(tokenizer, tmp_path, monkeypatch
                 lambda one, two, total: (np.minimum(one, 50), total - np.minimum(one, 50)),
             )
         case "pooler":
-            monkeypatch.setattr(SETTINGS.build(5).__class__, "pool", lambda self, rows: rows)
+            monkeypatch.setattr(type(SETTINGS.build(5).pooler), "forward", lambda self, rows: rows)
         case "loss":
             head = RegressionHead if kind == "regression" else ClassificationHead
             score = head.score

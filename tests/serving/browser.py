@@ -11,6 +11,7 @@ pytest.importorskip("selenium", reason="selenium is not installed")
 pytest.importorskip("uvicorn", reason="uvicorn is not installed (the extra serve)")
 import uvicorn
 from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.support.wait import WebDriverWait
 
@@ -85,7 +86,9 @@ class Page:
         return [element.text for element in self.all(selector)]
 
     def wait(self, condition, seconds=60):
-        return WebDriverWait(self.driver, seconds, poll_frequency=0.05).until(lambda driver: condition())
+        ignored = [StaleElementReferenceException]  # of an element that is replaced meanwhile
+        waiting = WebDriverWait(self.driver, seconds, poll_frequency=0.05, ignored_exceptions=ignored)
+        return waiting.until(lambda driver: condition())
 
     def wait_for_results(self):
         self.wait(lambda: self.all("#results:not([aria-busy=true]) > *"))
