@@ -44,6 +44,7 @@ def test_tables_are_read_as_pandas_reads_them(tmp_path, encoding, suffix, separa
 
 SQUAD = """{"data": [{"title": "T", "paragraphs": [{"context": "WORD is here", "qas": [
 {"id": "1", "question": "WORD?", "answers": [{"text": "here", "answer_start": START}]}]}]}]}"""
+ROW = """{"context": "WORD is here", "question": "WORD?", "answers": {"text": ["here"], "answer_start": [START]}}"""
 RACE = (
     """{"id": "high1.txt", "article": "WORD", "questions": ["WORD?"], "options": [["WORD", "b"]], "answers": ["B"]}"""
 )
@@ -60,6 +61,8 @@ READERS = {
     "sentences": ({"a.csv": "Sentence #,Word,Tag\nSentence: 1,WORD,B-A\n,is,O\n"}, None),
     "brat": (BRAT, None),
     "squad": ({"a.json": SQUAD}, lambda source: read_squad([source])),
+    "rows": ({"a.jsonl": ROW}, lambda source: read_squad([source])),
+    "array": ({"a.json": f"[{ROW}]"}, lambda source: read_squad([source])),
     "swag": ({"a.csv": SWAG}, lambda source: read_choices([source])),
     "race": ({"c/a.txt": RACE}, lambda source: read_choices([source])),
 }

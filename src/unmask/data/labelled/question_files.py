@@ -35,7 +35,7 @@ import msgspec
 from unmask.data.labelled.json_file import Place, claim, decode_json, decode_object, is_array, suffix_of
 from unmask.data.labelled.records import is_table, read_records
 from unmask.data.labelled.spans import COUNTINGS
-from unmask.data.labelled.table import Source, refuse_tables
+from unmask.data.labelled.table import ExampleTable, Source, refuse_tables
 from unmask.data.text.files import display_name
 from unmask.support.errors import UserError
 
@@ -321,9 +321,9 @@ def _read_file(path: str | Path, gold: bool) -> Iterator[Question]:
 
 def _is_file(source: Source) -> TypeGuard[str | Path]:
     """Return whether a source is a file in SQuAD's own format, rather than rows."""
-    return (
-        not is_table(source, None) and suffix_of(str(source)) not in ("jsonl", "ndjson") and not is_array(str(source))
-    )
+    if isinstance(source, ExampleTable) or is_table(source, None):
+        return False
+    return suffix_of(source) not in ("jsonl", "ndjson") and not is_array(source)  # in the encoding that is named
 
 
 def _read_rows(source: Source, gold: bool) -> Iterator[Question]:
