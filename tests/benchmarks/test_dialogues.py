@@ -6,7 +6,8 @@ from collections import Counter
 import pytest
 
 from unmask.data.labelled.dialogue_files import describe_rationales, read_coqa, read_quac
-from unmask.data.labelled.question_files import Answer, Question, describe_paragraphs, read_hotpotqa
+from unmask.data.labelled.hotpotqa_file import describe_paragraphs, read_hotpotqa
+from unmask.data.labelled.question_files import Answer, Question
 
 ANIMALS = ("dog", "cat", "owl", "fox", "cow")
 

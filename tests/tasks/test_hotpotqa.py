@@ -7,7 +7,8 @@ import pytest
 
 import unmask
 from unmask.cli.main import main
-from unmask.data.labelled.question_files import Answer, HotpotQuestion, join_paragraphs, read_hotpotqa
+from unmask.data.labelled.hotpotqa_file import HotpotQuestion, join_paragraphs, read_hotpotqa
+from unmask.data.labelled.question_files import Answer
 from unmask.metrics.question_answering import support_f1
 from unmask.model.model import load_model
 from unmask.support.errors import UserError

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from unmask.data.labelled.question_files import (
+from unmask.data.labelled.hotpotqa_file import (
     CLOSED,
     HotpotQuestion,
     PassageSentence,

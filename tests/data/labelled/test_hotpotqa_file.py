@@ -4,13 +4,8 @@ import json
 
 import pytest
 
-from unmask.data.labelled.question_files import (
-    Answer,
-    PassageSentence,
-    describe_paragraphs,
-    join_paragraphs,
-    read_hotpotqa,
-)
+from unmask.data.labelled.hotpotqa_file import PassageSentence, describe_paragraphs, join_paragraphs, read_hotpotqa
+from unmask.data.labelled.question_files import Answer
 from unmask.support.errors import UserError
 
 CONTEXT = [

@@ -11,8 +11,8 @@ import pytest
 
 from unmask.data.labelled.annotations import read_annotations
 from unmask.data.labelled.columns import Fields
+from unmask.data.labelled.hotpotqa_file import read_hotpotqa
 from unmask.data.labelled.labelled_file import read_rows
-from unmask.data.labelled.question_files import read_hotpotqa
 from unmask.data.labelled.table import ExampleTable, as_sources, as_table, is_table, refuse_tables
 from unmask.support.errors import UserError
 
