@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -14,6 +15,7 @@ from unmask.inference.predictor import Predictor
 from unmask.model.model import Model, load_model, save_model
 from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UserError
+from unmask.tasks.ranking import Ranking
 from unmask.workflows.distillation import task_distillation
 from unmask.workflows.distillation.distill import distill
 
@@ -43,6 +45,23 @@ def test_a_student_of_every_kind_of_task(kind, recipe, tuned, examples, tmp_path
     transformers_class = getattr(transformers, f"AutoModelFor{name}")
     _, notes = transformers_class.from_pretrained(run.model, output_loading_info=True)
     assert not notes["missing_keys"] and not notes["unexpected_keys"]
+
+
+def test_steps_of_a_student_of_a_ranking_have_as_many_passages(teacher_model, examples, tmp_path):
+    """It imitates the score of each passage, and does not compare those of a query."""
+    lines = [line.split("\t") for line in (examples / "pairs.tsv").read_text().splitlines()[1:]]
+    rows = [f"{one}\t{text}\t{grade}" for one, other, _ in lines for text, grade in ((other, 1), (one, 0))]
+    (tmp_path / "a.tsv").write_text("\n".join(["query\tpassage\tgrade", *rows]))
+    task = Ranking(length=32, loss="softmax", least=0, most=1, activation="identity")
+    head = task.build(teacher_model.encoder.head, ())
+    model = replace(teacher_model, heads={task.part: head.published()}, task=task)
+    save_model(tmp_path / "teacher", model, "card")
+    settings = {"budget.steps": 2}
+    start = {"train": tmp_path / "a.tsv", "settings": settings, "layers": 2, "device": "cpu", "quiet": True}
+    distill("distilbert-mini", tmp_path / "teacher", tmp_path / "run", **start)
+    recipe = tomllib.loads((tmp_path / "run/recipe.toml").read_text())
+    assert recipe["batch"]["sequences"] == 16
+    assert recipe["task"]["loss"] == "binary" and recipe["task"]["activation"] == "identity"
 
 
 def test_a_student_learns_what_the_teacher_predicts(tuned, examples, tmp_path):
