@@ -157,8 +157,10 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
 
     def _suited_loss(self, examples: Sequence[Row]) -> Loss:
         """Return the loss; see `loss`."""
+        if self.loss is not None:
+            return self.loss
         compared = sum(map(len, _compared(examples)))
-        return self.loss or ("softmax" if compared >= COMPARED * len(examples) else "binary")
+        return "softmax" if compared >= COMPARED * len(examples) else "binary"
 
     def examples_per_sample(self, examples: Sequence[Row]) -> float:
         """See `Task`: the passages of a query, unless the loss is binary."""
@@ -295,8 +297,8 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
             parts = ([best, *others[number::count]] for number in range(count))
             joined += [Sample.joined([samples[index] for index in part], {GRADE: gains[part]}) for part in parts]
         what = "queries have a single passage, or passages with equal grades, and are not trained on"
-        number = len(_by_query(rows))
-        notes = (ShareNote(unused, number, what),) if (unused := number - len(queries)) else ()
+        number = len(set(self.groups(rows)))
+        notes = (ShareNote(number - len(queries), number, what),) if len(queries) < number else ()
         return [sample.named((0, number)) for number, sample in enumerate(joined)], notes
 
 

@@ -290,10 +290,11 @@ def with_numbers(rows: Sequence[Row], notes: Notes = None) -> list[Row]:
     commas = {file for file, values in labels.items() if _have_decimal_commas(values)}
     if notes is not None:
         notes += [f"{file}: the commas in its numbers are read as decimal points" for file in sorted(commas)]
-    texts = [row.values["label"].replace(",", "." if row.file in commas else ",") for row in rows]
-    rows = with_labels(rows, texts) if commas else list(rows)
+    if commas:
+        texts = (row.values["label"].replace(",", "." if row.file in commas else ",") for row in rows)
+        rows = with_labels(rows, list(texts))
     numbers(rows)
-    return rows
+    return list(rows)
 
 
 def _have_decimal_commas(labels: Sequence[str]) -> bool:
