@@ -12,7 +12,7 @@ import pytest
 
 from unmask.data.corpus.corpus import open_corpus
 from unmask.support.errors import UnmaskError, UserError
-from unmask.workflows.corpora import building, tasks
+from unmask.workflows.corpora import build, building, dividing, tasks
 from unmask.workflows.corpora.build import build_corpus
 
 from ...killing import count_changes, kill
@@ -43,7 +43,7 @@ def files(tmp_path, documents):
     return sorted(folder.iterdir())
 
 
-def build(files, tokenizer, out, **options):
+def build_content(files, tokenizer, out, **options):
     """Build a corpus in this process, unless options say otherwise; return the content of its files."""
     directory = build_corpus(files, tokenizer, out, **{"workers": 1, "quiet": True, **options}).directory
     assert not list(out.parent.glob(f"{out.name}.*"))
@@ -59,9 +59,9 @@ def texts(corpus, part):
 @pytest.mark.parametrize("clean", [(), RULES])
 def test_tasks_give_the_documents_that_one_process_gives(files, tokenizer, tmp_path, monkeypatch, clean):
     assert building.portions(files) == [1, 2, 2, 1]
-    build(files, tokenizer, tmp_path / "tasks", clean=clean)
+    build_content(files, tokenizer, tmp_path / "tasks", clean=clean)
     monkeypatch.setattr(building, "TASK_BYTES", 1e9)
-    build(files, tokenizer, tmp_path / "one", clean=clean)
+    build_content(files, tokenizer, tmp_path / "one", clean=clean)
     divided, one = open_corpus(tmp_path / "tasks"), open_corpus(tmp_path / "one")
     divided.verify()
     assert all(texts(divided, part) == texts(one, part) for part in ("train", "heldout"))
@@ -78,18 +78,18 @@ def test_a_text_of_one_portion_is_the_same_by_tasks(files, tokenizer, tmp_path, 
     monkeypatch.setattr(building, "TASK_BYTES", 1e9)
     monkeypatch.setattr(building, "SHARD_TOKENS", 16_000_000)
     for clean in ((), RULES):
-        alone = build(files, tokenizer, tmp_path / "alone", clean=clean)
-        assert build(files, tokenizer, tmp_path / "tasks", clean=clean, engine="hosts") == alone
+        alone = build_content(files, tokenizer, tmp_path / "alone", clean=clean)
+        assert build_content(files, tokenizer, tmp_path / "tasks", clean=clean, engine="hosts") == alone
         shutil.rmtree(tmp_path / "alone")
         shutil.rmtree(tmp_path / "tasks")
 
 
 def test_held_out_files_are_held_out(files, tokenizer, tmp_path):
-    build(files[:-1], tokenizer, tmp_path / "out", heldout=files[-1:])
+    build_content(files[:-1], tokenizer, tmp_path / "out", heldout=files[-1:])
     corpus = open_corpus(tmp_path / "out")
     assert (len(corpus.train), len(corpus.heldout)) == (110, 20)
     with pytest.raises(UserError, match="given twice"):
-        build(files, tokenizer, tmp_path / "again", heldout=files[-1:])
+        build_content(files, tokenizer, tmp_path / "again", heldout=files[-1:])
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 9])
@@ -98,9 +98,9 @@ def test_few_documents_are_held_out_as_by_one_process(documents, tokenizer, tmp_
     paths = [tmp_path / f"{number}.txt" for number in range(count)]
     for path, text in zip(paths, documents, strict=False):
         path.write_text(text)
-    build(paths, tokenizer, tmp_path / "tasks")
+    build_content(paths, tokenizer, tmp_path / "tasks")
     monkeypatch.setattr(building, "TASK_BYTES", 1e9)
-    build(paths, tokenizer, tmp_path / "one")
+    build_content(paths, tokenizer, tmp_path / "one")
     divided, one = open_corpus(tmp_path / "tasks"), open_corpus(tmp_path / "one")
     assert all(texts(divided, part) == texts(one, part) for part in ("train", "heldout"))
 
@@ -110,8 +110,8 @@ def _build_on_host(files, tokenizer, out):
 
 
 def test_processes_and_hosts_give_the_same_bytes(files, tokenizer_directory, tmp_path):
-    alone = build(files, tokenizer_directory, tmp_path / "alone", clean=RULES)
-    assert build(files, tokenizer_directory, tmp_path / "processes", clean=RULES, workers=3) == alone
+    alone = build_content(files, tokenizer_directory, tmp_path / "alone", clean=RULES)
+    assert build_content(files, tokenizer_directory, tmp_path / "processes", clean=RULES, workers=3) == alone
     context = multiprocessing.get_context("fork")
     hosts = [
         context.Process(target=_build_on_host, args=(files, tokenizer_directory, tmp_path / "hosts")) for _ in range(3)
@@ -121,19 +121,57 @@ def test_processes_and_hosts_give_the_same_bytes(files, tokenizer_directory, tmp
     for host in hosts:
         host.join()
         assert host.exitcode == 0
-    assert build(files, tokenizer_directory, tmp_path / "hosts", clean=RULES, engine="hosts") == alone
+    assert build_content(files, tokenizer_directory, tmp_path / "hosts", clean=RULES, engine="hosts") == alone
     for other in ((), ["pii"], RULES[:1]):  # a corpus that was cleaned otherwise is not the one that is asked for
         with pytest.raises(UserError, match="exists and is not empty"):
-            build(files, tokenizer_directory, tmp_path / "hosts", clean=other, engine="hosts")
+            build_content(files, tokenizer_directory, tmp_path / "hosts", clean=other, engine="hosts")
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        (build.build, "check_out"),
+        (build.build, "check_sources"),
+        (build, "build_by_tasks"),
+        (building.Build, "prepare"),
+        (building, "only_writer"),
+        (building, "large_files"),
+        (building, "divide"),
+        (dividing, "work_together"),
+        (dividing, "work"),
+        (dividing, "check_failures"),
+        (building, "portions"),
+        (building, "work_together"),
+        (tasks, "check_done"),
+        (tasks, "taken"),
+        (building, "work"),
+        (building.Build, "finish"),
+    ],
+    ids=lambda place: place[1],
+)
+def test_another_host_completes_the_corpus_at_any_time(files, tokenizer, tmp_path, monkeypatch, place):
+    owner, name = place
+    function, out, begun = getattr(owner, name), tmp_path / "hosts", []
+
+    def overtaken(*arguments, **options):
+        if not begun:
+            begun.append(name)
+            build_corpus(files, tokenizer, out, workers=1, clean=RULES, engine="hosts", quiet=True)
+        return function(*arguments, **options)
+
+    alone = build_content(files, tokenizer, tmp_path / "alone", clean=RULES)
+    monkeypatch.setattr(owner, name, overtaken)
+    assert build_content(files, tokenizer, out, clean=RULES, engine="hosts") == alone
+    assert begun
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # files that a killed call had open
 def test_D19_a_build_that_is_killed_at_any_moment_is_continued(files, tokenizer, tmp_path, request):
     paths, out = files[1:5], tmp_path / "out"
-    whole = build(paths, tokenizer, tmp_path / "whole", clean=RULES)
+    whole = build_content(paths, tokenizer, tmp_path / "whole", clean=RULES)
 
     def call():
-        build(paths, tokenizer, out, clean=RULES)
+        build_content(paths, tokenizer, out, clean=RULES)
 
     changes = count_changes(tmp_path, call)
     moments = range(changes)
@@ -141,14 +179,14 @@ def test_D19_a_build_that_is_killed_at_any_moment_is_continued(files, tokenizer,
         shutil.rmtree(out, ignore_errors=True)
         kill(tmp_path, call, moment)
         if not out.exists():  # otherwise it was killed while it cleared up
-            assert build(paths, tokenizer, out, clean=RULES) == whole
+            assert build_content(paths, tokenizer, out, clean=RULES) == whole
         assert {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()} == whole
         for rest in (*tmp_path.glob("out.*"), *tmp_path.glob(".out.*")):
             shutil.rmtree(rest) if rest.is_dir() else rest.unlink()
 
 
 def test_D19_a_task_that_fails_three_times_is_named_and_the_others_are_done(files, tokenizer, tmp_path, monkeypatch):
-    whole, real, calls = build(files, tokenizer, tmp_path / "whole"), building.write_portion, []
+    whole, real, calls = build_content(files, tokenizer, tmp_path / "whole"), building.write_portion, []
 
     def fail(paths, *arguments, **options):
         calls.append([*map(Path, paths)])
@@ -158,13 +196,13 @@ def test_D19_a_task_that_fails_three_times_is_named_and_the_others_are_done(file
 
     monkeypatch.setattr(building, "write_portion", fail)
     with pytest.raises(UnmaskError, match=r"1 task of 9 failed \(encode 4: RuntimeError: no luck \(3 att") as caught:
-        build(files, tokenizer, tmp_path / "out")
+        build_content(files, tokenizer, tmp_path / "out")
     assert caught.value.status == 1
     assert calls.count(files[1:3]) == 3 and len(calls) == 10
     assert not (tmp_path / "out").exists()
     calls.clear()
     monkeypatch.setattr(building, "write_portion", lambda *a, **b: calls.append([*map(Path, a[0])]) or real(*a, **b))
-    assert build(files, tokenizer, tmp_path / "out") == whole
+    assert build_content(files, tokenizer, tmp_path / "out") == whole
     assert calls == [files[1:3]]
 
 
@@ -210,14 +248,14 @@ def test_a_host_ends_when_another_one_has_finished_and_removed_the_tasks(tmp_pat
 
     first = tasks.Task("first", begun / "first", list, finish)
     last = tasks.Task("last", begun / "last", list, finish, [first])
-    with pytest.raises(FileNotFoundError):  # its result is written where nothing is any more
-        tasks.work([first, last], "call", str, tmp_path / "end")
+    tasks.work([first, last], "call", str, tmp_path / "end")  # its result is written where nothing is any more
+    assert not begun.exists()
     tasks.work([first, last], "call", str, tmp_path / "end")
 
 
 def test_what_cannot_be_read_is_named_at_once(files, tokenizer, tmp_path):
     with pytest.raises(UnmaskError, match=r"encode 4: .*1.jsonl:3: broken JSON"):
-        build(files, tokenizer, tmp_path / "out", strict=True)
+        build_content(files, tokenizer, tmp_path / "out", strict=True)
 
 
 def test_files_that_change_before_a_build_is_continued_are_read_anew(files, tokenizer, tmp_path, monkeypatch):
@@ -229,19 +267,19 @@ def test_files_that_change_before_a_build_is_continued_are_read_anew(files, toke
     for clean in ((), RULES):
         monkeypatch.setattr(building, "merge_corpora", end)
         with pytest.raises(KeyboardInterrupt):
-            build(files, tokenizer, tmp_path / "out", clean=clean)
+            build_content(files, tokenizer, tmp_path / "out", clean=clean)
         monkeypatch.setattr(building, "merge_corpora", real)
         files[0].write_text(files[0].read_text().replace("river", "mouse"))
-        continued = build(files, tokenizer, tmp_path / "out", clean=clean)
-        assert continued == build(files, tokenizer, tmp_path / "new", clean=clean)
+        continued = build_content(files, tokenizer, tmp_path / "out", clean=clean)
+        assert continued == build_content(files, tokenizer, tmp_path / "new", clean=clean)
         files[0].write_text(files[0].read_text().replace("mouse", "river"))
         shutil.rmtree(tmp_path / "new")
         shutil.rmtree(tmp_path / "out")
     monkeypatch.setattr(building, "merge_corpora", end)
     with pytest.raises(KeyboardInterrupt):
-        build(files, tokenizer, tmp_path / "out")
+        build_content(files, tokenizer, tmp_path / "out")
     with pytest.raises(UserError, match=r"out.tasks: contains an interrupted build with other settings: rules was"):
-        build(files, tokenizer, tmp_path / "out", clean=RULES)
+        build_content(files, tokenizer, tmp_path / "out", clean=RULES)
 
 
 def test_urls_are_built_by_tasks_and_leave_no_secrets(store, files, tokenizer, tmp_path, monkeypatch):
@@ -254,7 +292,10 @@ def test_urls_are_built_by_tasks_and_leave_no_secrets(store, files, tokenizer, t
 
     monkeypatch.setattr(building.Build, "finish", look)  # merged is by either process
     urls = [f"{store.url}/{path.name}?sig=SECRET" for path in files]
-    there, here = build(urls, tokenizer, tmp_path / "out", workers=2), build(files, tokenizer, tmp_path / "here")
+    there, here = (
+        build_content(urls, tokenizer, tmp_path / "out", workers=2),
+        build_content(files, tokenizer, tmp_path / "here"),
+    )
     assert kept and not any(b"SECRET" in content for content in kept)
     for name in here.keys() - {"manifest.json"}:
         assert there[name] == here[name]
@@ -273,7 +314,7 @@ def test_a_lost_node_of_a_ray_cluster_changes_nothing(files, tokenizer, tmp_path
     pytest.importorskip("ray", reason="Ray is not installed")
     from ray.cluster_utils import Cluster
 
-    alone = build(files, tokenizer, tmp_path / "alone", clean=RULES)
+    alone = build_content(files, tokenizer, tmp_path / "alone", clean=RULES)
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
     try:
         node = cluster.add_node(num_cpus=1)
@@ -286,7 +327,7 @@ def test_a_lost_node_of_a_ray_cluster_changes_nothing(files, tokenizer, tmp_path
 
         losing = threading.Thread(target=lose_a_node, daemon=True)
         losing.start()
-        assert build(files, tokenizer, tmp_path / "out", clean=RULES, engine="ray", workers=2) == alone
+        assert build_content(files, tokenizer, tmp_path / "out", clean=RULES, engine="ray", workers=2) == alone
         assert not losing.is_alive()
     finally:
         cluster.shutdown()

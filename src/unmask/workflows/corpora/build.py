@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -22,7 +23,7 @@ from unmask.support.environment import num_cores
 from unmask.support.errors import UserError, check_count
 from unmask.support.messages import argument
 from unmask.training.runs.display import Display
-from unmask.workflows.corpora.building import build_by_tasks, is_complete, needs_tasks
+from unmask.workflows.corpora.building import build_by_tasks, is_complete, needs_tasks, remove_tasks
 
 _STUDENT = "quality"
 
@@ -92,27 +93,36 @@ def build_corpus(
     tokenizer = tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(find_tokenizer(tokenizer))
     folder, cleaned, held = cleaning_folder(Path(out)), None, as_files(heldout)
     names = {*rules.names, *(["quality"] if quality is not None else [])}
-    if engine == "hosts" and (complete := is_complete(Path(out), [*paths, *held], tokenizer, names)):
-        display.say(f"corpus, which another host has completed: {out}")
-        return complete
-    build.check_out(out)
-    build.check_sources([*paths, *held], options)
-    if quality is not None:
-        rules = _with_quality(rules, quality, quality_label, min_quality, paths, options, folder, display)
-    if engine != "local" or (not Path(out).is_mount() and needs_tasks(paths, options)):
-        corpus = build_by_tasks(
-            paths,
-            tokenizer,
-            Path(out),
-            folder,
-            heldout=held,
-            options=options,
-            rules=rules,
-            workers=processes,
-            engine=engine,
-            report=display.say,
-        )
-        display.say(f"corpus: {out}")
+    completed = partial(is_complete, Path(out), [*paths, *held], tokenizer, names)
+    by_another = f"corpus, which another host has completed: {out}"
+    if engine == "hosts" and (corpus := completed()):
+        display.say(by_another)
+        return corpus
+    try:
+        build.check_out(out)
+        build.check_sources([*paths, *held], options)
+        if quality is not None:
+            rules = _with_quality(rules, quality, quality_label, min_quality, paths, options, folder, display)
+        if engine != "local" or (not Path(out).is_mount() and needs_tasks(paths, options)):
+            corpus = build_by_tasks(
+                paths,
+                tokenizer,
+                Path(out),
+                folder,
+                heldout=held,
+                options=options,
+                rules=rules,
+                workers=processes,
+                engine=engine,
+                report=display.say,
+            )
+            display.say(f"corpus: {out}")
+            return corpus
+    except (OSError, UserError):
+        if engine != "hosts" or not (corpus := completed()):
+            raise
+        remove_tasks(Path(out))  # another host has removed them, and this one created them again
+        display.say(by_another)
         return corpus
     if rules:
         cleaned = clean_documents(paths, options, rules, folder, workers=processes, report=display.say)

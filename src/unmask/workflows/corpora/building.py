@@ -152,6 +152,15 @@ def is_complete(
     return corpus if is_same and is_cleaned else None
 
 
+def remove_tasks(out: Path) -> None:
+    """Remove the tasks of a corpus that is complete."""
+    shutil.rmtree(_folder(out), ignore_errors=True)
+
+
+def _folder(out: Path) -> Path:
+    return out.with_name(out.name + TASKS)
+
+
 def build_by_tasks(
     paths: Sequence[str | Path],
     tokenizer: Tokenizer,
@@ -230,7 +239,7 @@ class Build:
 
     def __init__(self, plan: Plan) -> None:
         self.plan, self.out, self._cleaned = plan, Path(plan.out), Path(plan.cleaned)
-        self.folder = self.out.with_name(self.out.name + TASKS)
+        self.folder = _folder(self.out)
         self._train, self._held = plan.train, plan.held
         ends = [0, *accumulate(plan.portions)]
         self._portions = [range(*bounds) for bounds in pairwise(ends)]
@@ -296,11 +305,7 @@ class Build:
 
     def work(self, call: str, report: Callable[[str], None]) -> None:
         """Do tasks until the corpus is there, or no task is left."""
-        try:
-            work(self.tasks, call, report, self.out / NAME)
-        except OSError:
-            if not (self.out / NAME).exists():  # another host has finished, and removed the tasks
-                raise
+        work(self.tasks, call, report, self.out / NAME)
 
     def finish(self, call: str, report: Callable[[str], None]) -> Corpus:
         """Return the corpus, and remove what it was made of.
@@ -319,8 +324,8 @@ class Build:
         for line in skipped.notes():
             report(line)
         corpus = open_corpus(self.out)
-        for folder in (self.folder, self._cleaned):
-            shutil.rmtree(folder, ignore_errors=True)
+        remove_tasks(self.out)
+        shutil.rmtree(self._cleaned, ignore_errors=True)
         return corpus
 
     def _content(self, paths: Sequence[str | Path], chosen: range = range(0)) -> list[Any]:

@@ -102,7 +102,7 @@ def divide(
         task_bytes, workers, engine, report: see `Division` and `build_by_tasks`.
 
     Returns:
-        The sections of each file, by its number.
+        The sections of each file, by its number; none if another host has completed the build.
 
     Raises:
         UnmaskError: tasks failed.
@@ -120,7 +120,10 @@ def divide(
         do=lambda call: work(dividing.tasks, call, report, end),
     )
     check_failures(dividing.tasks, call, folder)
-    found = msgspec.convert(dividing.tasks[-1].value or [], list[list[Bounds]])
+    value = dividing.tasks[-1].value
+    if value is None and end.exists():
+        return {}
+    found = msgspec.convert(value, list[list[Bounds]])
     return {file.index: bounds for file, bounds in zip(files, found, strict=True)}
 
 

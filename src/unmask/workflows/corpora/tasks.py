@@ -137,6 +137,14 @@ def work(tasks: Sequence[Task], call: str, report: Callable[[str], None], end: P
         report: called with a line for each task that is begun.
         end: what exists once everything is done: another host may have removed the tasks then.
     """
+    try:
+        _work(tasks, call, report, end)
+    except OSError:
+        if not end.exists():
+            raise
+
+
+def _work(tasks: Sequence[Task], call: str, report: Callable[[str], None], end: Path) -> None:
     left = list(enumerate(tasks, 1))
     while left and not end.exists():
         waiting = worked = False
