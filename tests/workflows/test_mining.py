@@ -10,6 +10,7 @@ import pytest
 from unmask.cli.main import main
 from unmask.families.checkpoints.heads import Pooling
 from unmask.inference import search
+from unmask.inference.load import load
 from unmask.model.model import Model, build_encoder, save_model
 from unmask.support.errors import UserError
 from unmask.tasks.classification import Classification, ClassificationHead
@@ -120,6 +121,30 @@ def test_tuples_have_all_negatives_of_a_query_in_one_row(model, texts, tmp_path,
         assert list(row.negatives) == mined[:wanted] and len(row.negatives) == wanted
     with pytest.raises(UserError, match=r"no query has 9 negatives; lower negatives, or pass rows=.triplets."):
         mine(model, pairs, out=None, negatives=9, margin=0.0, rows="tuples", **HERE)
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet"])
+def test_a_teacher_scores_all_texts_of_a_tuple(model, texts, tmp_path, recipe, tokenizer, suffix):
+    encoder, task = build_encoder(recipe.encoder, tokenizer.size), Ranking(length=32)
+    teacher = Model(encoder, tokenizer, {"ranking": task.build(encoder.head, ()).published()}, task=task)
+    save_model(tmp_path / "teacher", teacher, "")
+    pairs, out = {"text": [text[:20] for text in texts[:9]], "text_b": texts[:9]}, tmp_path / f"tuples{suffix}"
+    options = {"rows": "tuples", "negatives": 2, "margin": 0.0, "teacher": tmp_path / "teacher", **HERE}
+    rows = mine(model, pairs, out=out, **options)
+    read = Embedding().read([out], columns={})
+    assert [(texts_of(row), row.scores) for row in read] == [
+        ((row["anchor"], row["positive"], row["negative_1"], row["negative_2"]), tuple(row["teacher_scores"]))
+        for row in rows
+    ]
+    predictor = load(tmp_path / "teacher", device="cpu")
+    for row in rows:
+        passages = [row[name] for name in ("positive", "negative_1", "negative_2")]
+        scored = predictor.predict([row["anchor"]] * 3, passages)
+        assert row["teacher_scores"] == pytest.approx([each.score for each in scored], rel=1e-4, abs=1e-5)
+    with pytest.raises(UserError, match=r"teacher=.*has no effect: its scores are written with tuples; pass rows="):
+        mine(model, pairs, out=None, **options | {"rows": "triplets"})
+    with pytest.raises(UserError, match="teacher is no cross-encoder"):
+        mine(model, pairs, out=None, **options | {"teacher": model})
 
 
 def test_a_collection_is_mined(model, texts, tmp_path):

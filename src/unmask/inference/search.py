@@ -18,18 +18,22 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import islice, pairwise
 from types import ModuleType
+from typing import cast
 from unicodedata import category
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from unmask.data.labelled.labelled_file import Row
 from unmask.families.checkpoints.heads import DOT, supported
 from unmask.inference.backend import finite
 from unmask.inference.predictor import Predictor
 from unmask.nn.layers.max_logits import max_sim, select
 from unmask.support.choices import PromptName
 from unmask.support.errors import ShareNote, UserError
+from unmask.support.messages import argument
+from unmask.tasks.regression import ScoreTask
 from unmask.tasks.rows import as_rows
 from unmask.tasks.sparse import SparseVector
 
@@ -158,6 +162,22 @@ def embed_token_blocks(predictor: Predictor, texts: Iterator[str], notes: list[s
     while block := list(islice(texts, TOKEN_BLOCK)):
         notes.append(ShareNote(0, len(block), ""))
         yield predictor.embed_tokens(block, notes=notes)
+
+
+def check_reranks(predictor: Predictor) -> None:
+    """Raise a UserError if a model is no cross-encoder."""
+    if (task := predictor.model.task) is None or task.reranks is None:
+        raise UserError(
+            f"{argument('teacher')} is no cross-encoder: it does not read two texts together and score them",
+            remedy="name a cross-encoder, such as a model of the task ranking",
+        )
+
+
+def score_pairs(predictor: Predictor, pairs: Iterable[tuple[str, str]], notes: list[str] | None = None) -> list[float]:
+    """Return the scores by which a cross-encoder ranks pairs of texts: probabilities would be equal in float32."""
+    rows = (Row({"text": first, "text_b": second}, "", 0) for first, second in pairs)
+    task = cast(ScoreTask, predictor.task)
+    return [score for window in predictor.stream(rows, notes) for score in task.rankable(window).tolist()]
 
 
 def check_vectors(predictor: Predictor) -> tuple[str, ...]:

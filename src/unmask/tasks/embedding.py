@@ -295,8 +295,8 @@ class EmbeddingHead(PairHead):
     def _loss(self, sides: Sides) -> Part:
         if self.task.temperature is None:
             return Part(((sides.first * sides.second).sum(1) - sides.targets[TARGET]).square().sum(), {})
-        scores = sides.first @ sides.documents.T
-        return ranking_loss(scores, sides.texts, self.task.temperature, symmetric=self.task.symmetric)
+        scores, task = sides.first @ sides.documents.T, self.task
+        return ranking_loss(scores, sides.texts, self.task.temperature, taught=sides.taught, symmetric=task.symmetric)
 
 
 @head_flops.register

@@ -44,7 +44,7 @@ from unmask.support.model_card import Card
 from unmask.support.transfer import to_device
 from unmask.tasks.rows import FramedRows, are_pairs, frame_rows, texts_of
 from unmask.tasks.task import Framed, HeadOrigin, ModelFiles, Reason, Refusals, Training, Vectors
-from unmask.tasks.text_pairs import TEXT, PairHead, PairTask, Similarity, ranking_loss
+from unmask.tasks.text_pairs import TEACHER, TEXT, PairHead, PairTask, Similarity, Taught, ranking_loss
 from unmask.tasks.token_vectors import VECTORS, Compare
 
 DEFAULT = Interaction()
@@ -333,10 +333,16 @@ class LateHead(PairHead):
         order = np.lexsort((np.array(pair), np.minimum([*chain(*sides)], 2)))
         sizes, pairs = [*chain(*(of[VECTORS] for of in known))], before[-1]
         queries, documents = (select(outputs, sizes, chosen) for chosen in (order[:pairs], order[pairs:]))
-        texts = torch.cat([batch.labels[TEXT] for batch in batches])
-        texts = texts.index_select(0, to_device(torch.from_numpy(order), texts.device))
-        scores = max_sim(*queries, *documents)
-        return ranking_loss(scores, texts.tensor_split([pairs, 2 * pairs]), self.task.temperature)
+        place, taught = to_device(torch.from_numpy(order), outputs.device), None
+        if TEACHER in batches[0].labels:
+            owners = to_device(torch.from_numpy(np.array(pair)[order[pairs:]]), outputs.device)
+            taught = Taught(owners, _joined(batches, TEACHER).index_select(0, place[pairs:]))
+        texts = _joined(batches, TEXT).index_select(0, place).tensor_split([pairs, 2 * pairs])
+        return ranking_loss(max_sim(*queries, *documents), texts, self.task.temperature, taught=taught)
+
+
+def _joined(batches: Sequence[Batch], name: str) -> Tensor:
+    return torch.cat([batch.labels[name] for batch in batches])
 
 
 def _plan(batch: Batch) -> Plan:

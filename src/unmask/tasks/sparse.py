@@ -267,7 +267,7 @@ class SparseHead(PairHead, MaskedLM):
     def loss(self, sides: Sides) -> Part:
         """See `PairHead`; FLOPS is multiplied by the number of pairs, whose mean is minimized."""
         documents = sides.documents
-        part = ranking_loss(sides.first @ documents.T, sides.texts, self.task.temperature)
+        part = ranking_loss(sides.first @ documents.T, sides.texts, self.task.temperature, taught=sides.taught)
         flops = [vectors.mean(0).square().sum() for vectors in (sides.first, documents)]
         weighted = self.task.query_flops * flops[0] + self.task.document_flops * flops[1]
         active = {

@@ -9,6 +9,10 @@ also if it is split into micro-batches (training/joint.py; `CachedMultipleNegati
 pairs that share a text with a pair are not its negatives, nor are their second texts where they are negatives of other
 rows. The negatives of all other rows are those of each row too, unless they are equal to one of its own two texts; rows
 may have different numbers of them.
+
+If rows have the scores of a teacher, such as a cross-encoder, its distribution over the second text and the negatives
+of a row is learned, too: KL(softmax(teacher) || softmax(student)) is added (Santhanam et al. 2022, "ColBERTv2",
+section 3.2; `DistillKLDivLoss` of sentence-transformers).
 """
 
 from __future__ import annotations
@@ -32,7 +36,7 @@ from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import Encoded, Encoder
 from unmask.nn.layers.vocabulary import count_correct
-from unmask.objectives.objective import Objective, Part
+from unmask.objectives.objective import Objective, Part, imitate_softmax
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
 from unmask.tasks.mistakes import Mistake
@@ -40,9 +44,11 @@ from unmask.tasks.rows import FramedRows, RowTask, are_pairs, frame_rows, passag
 from unmask.tasks.task import Columns, Framed, Notes, Paths
 from unmask.tasks.token_vectors import Compare
 
-SIDE, TEXT = "side", "text_number"
+SIDE, TEXT, TEACHER = "side", "text_number", "teacher"
 """Names of labels: whether a sequence is a first (0), a second (1) or a negative text (2 and above); the number of its
-text, the same for equal texts."""
+text, the same for equal texts; the score that a teacher gives to it, if there is one (0 for first texts)."""
+FAR = -1e4
+"""A score whose softmax is 0 beside any other."""
 POOL = 1000
 """Maximum number of pairs, in order, among whose second texts a second text is ranked."""
 TIE = 1e-6
@@ -198,6 +204,8 @@ class PairTask(RowTask, frozen=True, kw_only=True):
             texts = [known.setdefault(text, len(known)) for text in texts_of(row)]
             labels = {SIDE: np.arange(end - start), TEXT: np.array(texts)}
             labels |= {name: values[[number] * (end - start)] for name, values in targets.items()}
+            if row.scores:
+                labels[TEACHER] = np.array([0, *row.scores], np.float32)
             made.append(Sample.joined(samples[start:end], labels).named((0, number)))
         return made
 
@@ -277,6 +285,19 @@ def rank_pairs(compare: Compare, rows: Sequence[Sequence[str]]) -> tuple[list[fl
 
 
 @dataclass(frozen=True)
+class Taught:
+    """What a teacher says of documents: the second texts of pairs, then all negatives.
+
+    Attributes:
+        pairs: the number of the pair that each belongs to, (documents,).
+        scores: those that the teacher gives to them with the first text of this pair, (documents,).
+    """
+
+    pairs: Tensor
+    scores: Tensor
+
+
+@dataclass(frozen=True)
 class Sides:
     """The vectors of the texts of a step, by what they are.
 
@@ -285,6 +306,7 @@ class Sides:
         negatives: all negatives, (negatives, width).
         texts: numbers of first, second and negative texts, equal for equal texts.
         targets: further labels of the first texts, by name, (pairs,) each.
+        taught: what a teacher says of the second texts and the negatives; None: there is none.
     """
 
     first: Tensor
@@ -292,6 +314,7 @@ class Sides:
     negatives: Tensor
     texts: Sequence[Tensor]
     targets: Mapping[str, Tensor]
+    taught: Taught | None = None
 
     @classmethod
     def split(cls, vectors: Tensor, batches: Sequence[Batch]) -> Sides:
@@ -311,8 +334,11 @@ class Sides:
         parts = (slice(pairs), slice(pairs, 2 * pairs), slice(2 * pairs, None))
         first, second, negatives = (vectors[order[part]] for part in parts)
         texts = [labels[TEXT][order[part]] for part in parts]
-        targets = {name: values[order][:pairs] for name, values in labels.items() if name not in (SIDE, TEXT, GROUP)}
-        return cls(first, second, negatives, texts, targets)
+        known = (SIDE, TEXT, GROUP, TEACHER)
+        targets = {name: values[order][:pairs] for name, values in labels.items() if name not in known}
+        rest = order[pairs:]
+        taught = Taught(group[rest], labels[TEACHER][rest]) if TEACHER in labels else None
+        return cls(first, second, negatives, texts, targets, taught)
 
     @property
     def documents(self) -> Tensor:
@@ -324,13 +350,21 @@ class Sides:
         return replace(self, first=change(self.first), second=change(self.second), negatives=change(self.negatives))
 
 
-def ranking_loss(scores: Tensor, texts: Sequence[Tensor], temperature: float, *, symmetric: bool = False) -> Part:
+def ranking_loss(
+    scores: Tensor,
+    texts: Sequence[Tensor],
+    temperature: float,
+    *,
+    taught: Taught | None = None,
+    symmetric: bool = False,
+) -> Part:
     """Return the cross-entropy of each first text finding its second one, summed over pairs; see the module.
 
     Args:
         scores: those of first texts with all second ones, then with all negatives, (pairs, pairs + negatives).
         texts: see `Sides`.
         temperature: what they are divided by.
+        taught: what a teacher says; None: there is none.
         symmetric: whether to return the mean of both directions; negatives have no first texts to find.
     """
     own_first, own_second, negative = texts
@@ -346,6 +380,11 @@ def ranking_loss(scores: Tensor, texts: Sequence[Tensor], temperature: float, *,
     loss = cross_entropy(ranked, matching, reduction="sum")
     if symmetric:
         loss = (loss + cross_entropy(ranked[:, :pairs].T, matching, reduction="sum")) / 2
+    if taught is not None:
+        others = taught.pairs != matching[:, None]  # (pairs, pairs + negatives)
+        student = (scores / temperature).masked_fill(others, FAR)
+        teacher = taught.scores.expand_as(scores).masked_fill(others, FAR)
+        loss = loss + imitate_softmax(student, teacher, 1.0).sum
     return Part(loss, {"accuracy": count_correct(ranked.detach(), matching)})
 
 

@@ -2,7 +2,8 @@
 
 Input: a model that makes vectors; pairs of texts that belong together, with further texts to search if there are any,
 or a collection (`data.labelled.retrieval_files`), whose relevant documents are the positives. Output: triplets or
-tuples, for `finetune embedding`, or graded pairs, for `finetune ranking`.
+tuples, for `finetune embedding`, maybe with the scores that a cross-encoder gives to their texts, or graded pairs, for
+`finetune ranking`.
 
 The documents are searched exactly, in blocks, as in `inference.search`. Many that are most similar to a query are in
 truth relevant, only nobody has said so. A document is therefore left out if its cosine is above that of the positive,
@@ -21,18 +22,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from unmask.data.labelled.columns import MATCHES, Fields
 from unmask.data.labelled.labelled_file import Row, is_plain, read_rows
+from unmask.data.labelled.negatives import SCORES
 from unmask.data.labelled.retrieval_files import ABSENT, find_collection, read_collection
 from unmask.data.labelled.table import Data, ExampleTable, Source, as_sources
 from unmask.data.text.files import display_name
 from unmask.data.text.record_files import import_pyarrow
 from unmask.inference.load import open_predictor
 from unmask.inference.predictor import Predictor
-from unmask.inference.search import Nearest, check_vectors, embed_blocks, embed_side
+from unmask.inference.search import Nearest, check_reranks, check_vectors, embed_blocks, embed_side, score_pairs
 from unmask.inference.stream import check_out, summed
 from unmask.support.choices import Device, MinedRows, Precision, TextFormat, check_choice
 from unmask.support.durable import only_writer, replace_file
@@ -46,6 +49,8 @@ from unmask.tasks.text_pairs import without_labels
 from unmask.training.machine import choose_machine
 from unmask.training.runs.display import Display
 
+MinedExample = dict[str, Any]
+"""The texts of a row, its grade, or its scores (a list), by the names of their columns."""
 MORE = 10
 """Number of candidates for each negative, as some are left out."""
 SPARE = 4
@@ -80,6 +85,7 @@ def mine(
     margin: float = 0.05,
     skip: int = 0,
     easy: int | None = None,
+    teacher: str | Path | None = None,
     columns: Mapping[str, str] | None = None,
     format: TextFormat | None = None,
     encoding: str | None = None,
@@ -87,7 +93,7 @@ def mine(
     device: Device = "auto",
     precision: Precision = "float32",
     quiet: bool = False,
-) -> list[dict[str, str | int]]:
+) -> list[MinedExample]:
     """Mine hard negatives: texts that a model finds similar to a query, though they do not belong to it.
 
     Args:
@@ -104,6 +110,8 @@ def mine(
         margin: share of the positive's cosine by which that of a negative has to be lower, 0 to 1.
         skip: number of the most similar of these that are left out, too, as they may belong to the query.
         easy: with graded rows, number of texts at random that are negatives of each query too; by default 1.
+        teacher: with tuples, a cross-encoder; its scores of the positive and of each negative are written beside them
+            (teacher_scores), and finetune embedding, sparse and late-interaction learn from them.
         columns: names of the columns to read, or their numbers from 0 for a file without a header.
         format: file format; by default that of the file's suffix.
         encoding: encoding of the files; by default UTF-8, or what a byte-order mark declares.
@@ -116,7 +124,8 @@ def mine(
         The rows, by the names of their columns.
 
     Raises:
-        UserError: the data is malformed, the model makes no vectors, or no negative is found.
+        UserError: the data is malformed, the model makes no vectors, the teacher is no cross-encoder, or no negative is
+            found.
     """
     check_choice("rows", rows, MinedRows)
     _check_numbers(negatives, margin, skip, easy or 0)
@@ -124,6 +133,11 @@ def mine(
         raise UserError(
             f"{argument('easy', easy)} has no effect: the texts of the other rows of a step are negatives",
             remedy=f"omit it, or pass {argument('rows', 'graded')}",
+        )
+    if teacher is not None and rows != "tuples":
+        raise UserError(
+            f"{argument('teacher', teacher)} has no effect: its scores are written with tuples",
+            remedy=f"pass {argument('rows', 'tuples')}",
         )
     path = None if out is None else Path(out)
     sources, more = as_sources(data, encoding), as_sources(corpus, encoding)
@@ -134,7 +148,11 @@ def mine(
     searched = _read(sources, more, columns or {}, format, encoding, notes)
     if path is not None:  # any text may be written
         check_cells(path.suffix, chain(searched.queries, searched.texts()))
-    predictor = open_predictor(model, choose_machine(device, precision), display, allow_pickle=allow_pickle)
+    machine = choose_machine(device, precision)
+    predictor = open_predictor(model, machine, display, allow_pickle=allow_pickle)
+    reader = None if teacher is None else open_predictor(teacher, machine, display, allow_pickle=allow_pickle)
+    if reader is not None:
+        check_reranks(reader)
     mined = find_negatives(predictor, searched, negatives, margin, skip, notes)
     if not any(mined):
         raise UserError(
@@ -152,6 +170,8 @@ def mine(
         drawn = draw_easy(searched, mined, 1 if easy is None else easy)
         mined = [[*hard, *random] for hard, random in zip(mined, drawn, strict=True)]
     table = _rows(searched, mined, rows, negatives)
+    if reader is not None:
+        add_scores(reader, table, notes)
     if path is not None:
         with only_writer(path):
             replace_file(path, write_rows(path.suffix, table))
@@ -230,6 +250,15 @@ def draw_easy(searched: Searched, mined: Sequence[Sequence[int]], number: int) -
         others = [document for document in candidates if texts[document].strip() and texts[document] not in excluded]
         drawn.append(_distinct(others, texts)[:number] if hard else [])
     return drawn
+
+
+def add_scores(teacher: Predictor, tuples: Sequence[MinedExample], notes: list[str]) -> None:
+    """Add the scores of a cross-encoder to tuples: a list, of the positive and of each negative."""
+    passages = [[text for name, text in row.items() if name != "anchor"] for row in tuples]
+    pairs = [(row["anchor"], text) for row, texts in zip(tuples, passages, strict=True) for text in texts]
+    scores = iter(score_pairs(teacher, pairs, notes))
+    for row, texts in zip(tuples, passages, strict=True):
+        row[SCORES] = [next(scores) for _ in texts]
 
 
 def _check_numbers(negatives: int, margin: float, skip: int, easy: int) -> None:
@@ -323,9 +352,7 @@ def _distinct(documents: Sequence[int], texts: Mapping[int, str]) -> list[int]:
     return [*first.values()]
 
 
-def _rows(
-    searched: Searched, mined: Sequence[Sequence[int]], rows: MinedRows, number: int
-) -> list[dict[str, str | int]]:
+def _rows(searched: Searched, mined: Sequence[Sequence[int]], rows: MinedRows, number: int) -> list[MinedExample]:
     """Return the rows; a query without negatives has none, nor has one with fewer than `number` a tuple."""
     least = number if rows == "tuples" else 1  # a table has the same columns in every row
     used = [query for query, negatives in enumerate(mined) if len(negatives) >= least]

@@ -127,6 +127,7 @@ class SelectedColumns:
         probabilities: likewise those of columns of probabilities.
         votes: likewise those of columns of votes, by their annotators.
         negatives: indices of the columns of negatives.
+        scores: index of the column of a teacher's scores; -1 if there is none.
         remarks: which other columns the label and the text might be in.
     """
 
@@ -137,6 +138,7 @@ class SelectedColumns:
     probabilities: Mapping[str, int] = field(default_factory=dict)
     votes: Mapping[str, int] = field(default_factory=dict)
     negatives: tuple[int, ...] = ()
+    scores: int = -1
     remarks: tuple[str, ...] = ()
 
     @property
@@ -202,13 +204,17 @@ class Wanted:
         # "-" marks pairs on whose label the annotators disagreed (Bowman et al. 2015, section 2.2)
         may_disagree = "text_b" in indices and "label" in indices and names[indices["label"]] == "gold_label"
         damaged = tuple(names) == QUESTIONS
-        hard = self.columns.get(negatives.COLUMN)
+        hard, scores = self.columns.get(negatives.COLUMN), -1
+        if self.fields.negatives and negatives.SCORES in names:
+            negatives.check_once(negatives.SCORES, names, name, line)
+            scores = names.index(negatives.SCORES)
         return SelectedColumns(
             indices,
             "-" if may_disagree else None,
             damaged,
             **self._by_kind(indicators, name, line),
             negatives=negatives.find_negatives(names, hard, name, line) if self.fields.negatives else (),
+            scores=scores,
             remarks=tuple(self._choices(names, headers, indices)),
         )
 

@@ -23,7 +23,7 @@ from unmask.data.labelled.columns import SINGLE, Fields, SelectedColumns, Wanted
 from unmask.data.labelled.delimited import OWN, SEPARATORS, DelimitedFile, Line, distinct_names
 from unmask.data.labelled.json_file import suffix_of
 from unmask.data.labelled.label_cells import Cell, check_not_missing
-from unmask.data.labelled.negatives import COLUMN, read_negatives
+from unmask.data.labelled.negatives import COLUMN, SCORES, read_negatives, read_scores
 from unmask.data.labelled.records import has_records, read_records
 from unmask.data.labelled.row_labels import Labels, RowLabels, SoftLabel, SoftLabelSet, Vote
 from unmask.data.labelled.table import ExampleTable, Source
@@ -59,11 +59,22 @@ class Row(msgspec.Struct, frozen=True, gc=False):  # nothing in it refers back t
         """Texts that do not belong to the first one: none."""
         return ()
 
+    @property
+    def scores(self) -> tuple[float, ...]:
+        """The scores of a teacher: none."""
+        return ()
+
 
 class NegativeRow(Row, frozen=True, gc=False):
-    """An example with texts that do not belong to its first one, at least one; see negatives.py."""
+    """An example with texts that do not belong to its first one, at least one; see negatives.py.
+
+    Attributes:
+        negatives: these texts.
+        scores: those that a teacher gives to the second text, and to each of these; empty: there is none.
+    """
 
     negatives: tuple[str, ...] = ()
+    scores: tuple[float, ...] = ()
 
 
 class SoftRow(Row, frozen=True, gc=False):
@@ -162,19 +173,21 @@ def read_rows(
         what, column = "pairs and single texts", "text_b"
         if bool(mixed.negatives) != bool(first.negatives):
             what, column = "pairs with and without a negative", COLUMN
+        elif bool(mixed.scores) != bool(first.scores):
+            what, column = f"pairs with and without {SCORES}", SCORES
         if ("label" in mixed.values) != ("label" in first.values):
             what, column = "rows with and without a label", "label"
         raise UserError(
             f"{what} are mixed: {first.file}:{first.line} is of the other kind",
             file=mixed.file,
             line=mixed.line,
-            remedy=f"pass {argument('columns', {'text': '…', column: '…'})}",
+            remedy=f"pass {argument('columns', {'text': '…', column: '…'})}" if column in NAMES else f"remove {column}",
         )
     return rows
 
 
 def _kind(row: Row) -> tuple[Any, ...]:
-    return row.values.keys(), bool(row.negatives)
+    return row.values.keys(), bool(row.negatives), bool(row.scores)
 
 
 def iterate_rows(
@@ -362,11 +375,17 @@ def _unlabelled(row: Row, source: Mapping[str, Any]) -> UnlabelledRow:
 
 
 def _with_negatives(row: Row, selected: SelectedColumns, names: Sequence[str], values: Sequence[Any]) -> Row:
-    """Return a row with the negatives that are in columns of these names and values."""
+    """Return a row with the negatives, and a teacher's scores, that are in columns of these names and values."""
     if not selected.negatives:
-        return row
+        if selected.scores < 0:
+            return row
+        remedy = f"remove {SCORES}, or give the texts: {COLUMN}, or negative_1, negative_2, …"
+        raise UserError(f"{SCORES} has no effect: there are no negatives", file=row.file, line=row.line, remedy=remedy)
     named, cells = zip(*((names[index], values[index]) for index in selected.negatives), strict=True)
-    return NegativeRow(row.values, row.file, row.line, row.labels, read_negatives(named, cells, row.file, row.line))
+    negatives, scores = read_negatives(named, cells, row.file, row.line), tuple[float, ...]()
+    if selected.scores >= 0:
+        scores = read_scores(values[selected.scores], len(negatives), row.file, row.line)
+    return NegativeRow(row.values, row.file, row.line, row.labels, negatives, scores)
 
 
 def _find(

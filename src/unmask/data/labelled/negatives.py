@@ -1,7 +1,7 @@
 """Texts that do not belong to the first text of a row: hard negatives, one or several.
 
 Input: the names of a file's columns, and the cells or values of a row. Output: the indices of the columns with
-negatives, and the negatives of the row.
+negatives, the negatives of the row, and the scores that a teacher gives to its second text and to each negative.
 
 Several are in columns with a number (negative_1, negative_2, …; the n-tuples of sentence-transformers), or in one
 column as a list, which in TSV and CSV is written as JSON writes it. Rows may have different numbers of them: an empty
@@ -10,19 +10,22 @@ cell beside others is no negative.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
 from unmask.data.labelled.label_cells import Cell, is_missing, parse_list
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, counted
 from unmask.support.messages import argument
 
 COLUMN = "text_c"
 """Our name of the column."""
 NAMED = re.compile(r"text_c|negatives?|negative_?\d+")
 """Names of the columns, unless `columns` gives others."""
+SCORES = "teacher_scores"
+"""Name of the column of scores."""
 
 
 def find_negatives(names: Sequence[str], chosen: str | None, file: str, line: int) -> tuple[int, ...]:
@@ -88,6 +91,26 @@ def read_negatives(names: Sequence[str], values: Sequence[Any], file: str, line:
     if not negatives or not all(negatives):
         raise UserError(f"the {COLUMN} is empty", file=file, line=line, remedy="fix or remove the row")
     return tuple(negatives)
+
+
+def read_scores(value: Any, number: int, file: str, line: int) -> tuple[float, ...]:
+    """Return the scores that a teacher gives to the second text of a row and to each of its negatives.
+
+    Args:
+        value: the cell or the value.
+        number: how many negatives there are.
+        file, line: the row, for errors.
+
+    Raises:
+        UserError: it is no list of as many numbers.
+    """
+    values = parse_list(value) if isinstance(value, str) else value
+    if isinstance(values, list | tuple) and len(values) == 1 + number:
+        is_number = [isinstance(score, int | float) and not isinstance(score, bool) for score in values]
+        if all(is_number) and all(map(math.isfinite, values)):
+            return tuple(map(float, values))
+    wanted = f"a list of {1 + number} numbers: those of the second text and of {counted(number, 'negative')}"
+    raise UserError(f"{SCORES} is not {wanted}", file=file, line=line, remedy=f"fix the row, or remove {SCORES}")
 
 
 def _as_list(value: Any) -> list[Any] | None:

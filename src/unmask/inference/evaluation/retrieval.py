@@ -17,11 +17,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.retrieval_files import Collection, Ranking, read_collection, read_run, write_run
 from unmask.inference.predictor import Predictor
 from unmask.inference.search import (
@@ -35,13 +34,13 @@ from unmask.inference.search import (
     embed_sparse,
     embed_sparse_blocks,
     embed_token_blocks,
+    score_pairs,
 )
 from unmask.inference.stream import summed
 from unmask.metrics.intervals import Measure, differences, intervals, measure_all
 from unmask.metrics.retrieval import measure_queries, query_metrics
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
-from unmask.tasks.regression import ScoreTask
 
 BM25 = "bm25"
 """Name of BM25 in place of a model."""
@@ -269,10 +268,8 @@ class Scored:
 
 def score_by_reading(predictor: Predictor, collection: Collection, texts: Mapping[int, str], pairs: Pairs) -> Scored:
     """Return the scores that a cross-encoder gives to pairs, given the texts of documents by their numbers."""
-    rows = (Row({"text": collection.queries[query], "text_b": texts[document]}, "", 0) for query, document in pairs)
     start, notes = time.perf_counter(), list[str]()
-    task = cast(ScoreTask, predictor.task)
-    scores = [score for window in predictor.stream(rows, notes) for score in task.rankable(window).tolist()]
+    scores = score_pairs(predictor, ((collection.queries[query], texts[of]) for query, of in pairs), notes)
     return Scored(scores, time.perf_counter() - start, notes=notes)
 
 
