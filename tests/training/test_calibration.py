@@ -186,7 +186,7 @@ def test_how_a_step_fits_into_memory_changes_no_budget_in_minutes(staged, traine
     ],
 )
 def test_micro_batches_fit_in_every_stage(staged, trainer, monkeypatch, fits, expected):
-    def fitting(samples, learn, machine, *, reserve, most):
+    def fitting(samples, learn, machine, *, reserve, joint, most):
         learn(samples)
         return fits[samples[0].stage]
 

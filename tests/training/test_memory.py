@@ -22,7 +22,8 @@ from .conftest import CPU, changed, metrics
 class Measured:
     """A machine on which a token takes 10 bytes and everything else 5,000; the previous peak is 90,000."""
 
-    def __init__(self, available, measurable=True):
+    def __init__(self, available, measurable=True, device="cuda"):
+        self.device = torch.device(device)
         self.available, self.measurable, self.used, self.sizes = available, measurable, 90_000, []
 
     def learn(self, micro_batch):
@@ -65,6 +66,21 @@ def test_the_largest_micro_batch_that_fits_is_estimated_from_two(samples, monkey
     assert find_micro_tokens(samples, held_back.learn, held_back, reserve=1000) in (found, found - 100, 50)
     silent = Measured(available, measurable=False)
     assert find_micro_tokens(samples, silent.learn, silent, reserve=0) == 200
+
+
+def test_a_cpu_computes_small_micro_batches_unless_they_are_compared(samples, monkeypatch):
+    monkeypatch.setattr(precision, "SMALL", 50)
+    monkeypatch.setattr(precision, "PROBE", 200)
+    whole = sum(map(len, samples))
+
+    def found(available=1e9, *, joint=False, limit=whole):
+        monkeypatch.setattr(precision, "JOINT", limit)
+        machine = Measured(available, device="cpu")
+        return find_micro_tokens(samples, machine.learn, machine, reserve=0, joint=joint)
+
+    assert found() == 200 and found(1500) == 150
+    assert found(joint=True) == 2 * whole and found(4000, joint=True) == 400
+    assert found(joint=True, limit=whole - 1) == 200
 
 
 def test_a_small_step_is_not_tried(samples):

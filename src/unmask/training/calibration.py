@@ -112,14 +112,15 @@ class Calibration:
         minutes = self.settings.budget.minutes
         return self.plan.steps() >= COMPILED_STEPS if minutes is None else minutes >= COMPILED_MINUTES
 
-    def micro_tokens(self, learn: Callable[[list[Sample]], None], parameters: int) -> int:
-        """Return the number of tokens of a micro-batch: the recipe's value, or as many as fit into memory.
+    def micro_tokens(self, learn: Callable[[list[Sample]], None], parameters: int, *, joint: bool) -> int:
+        """Return the number of tokens of a micro-batch: the recipe's value, or that of `find_micro_tokens`.
 
         It fits in every stage; a stage whose steps fit as a whole does not limit the others.
 
         Args:
             learn: computes the gradient of some samples, without side effects.
             parameters: number of scalar parameters that this process has.
+            joint: whether the loss compares all sequences of a step.
         """
         limits = self.settings.batch
         if limits.micro_tokens != "auto":
@@ -132,7 +133,7 @@ class Calibration:
             samples = self.processes.share(sorted(samples, key=len))
             most = int(self.processes.all_reduce_max([total_length(samples)])[0])
             reserve = RESERVED_BYTES * parameters
-            fitting.append(find_micro_tokens(samples, learn, self.machine, reserve=reserve, most=most))
+            fitting.append(find_micro_tokens(samples, learn, self.machine, reserve=reserve, joint=joint, most=most))
             if fitting[-1] < total_length(samples):
                 limiting.append(fitting[-1])
         return min(self.processes.gather(min(limiting, default=max(fitting))))

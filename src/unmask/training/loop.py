@@ -444,7 +444,7 @@ class Trainer:
             raise LostProcessError(f"{error.message}; {saved}", error.missing) from error
 
     def _fit(self) -> int:
-        """Return the number of tokens of a micro-batch: the recipe's value, or as many as fit into memory."""
+        """Return the number of tokens of a micro-batch; see `Calibration.micro_tokens`."""
 
         def learn(micro_batch: list[Sample]) -> None:
             batch = self.learner.plan(collate([self.prepare(sample) for sample in micro_batch]))
@@ -454,7 +454,7 @@ class Trainer:
 
         self.saver.wait()  # its copies of the weights would be attributed to the micro-batch
         parameters = sum(value.numel() for value in self.replicas.parameters().values())
-        return self.calibration.micro_tokens(learn, parameters)
+        return self.calibration.micro_tokens(learn, parameters, joint=self.learner.joint)
 
     def _plan(self) -> None:
         """Convert the budget into steps and print the plan."""

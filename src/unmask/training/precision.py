@@ -96,6 +96,8 @@ class Working:
 
 SMALL, PROBE = 2048, 8192
 """Tokens of the two trial micro-batches. A step of at most `PROBE` tokens is one micro-batch, without trials."""
+JOINT = 4 * PROBE
+"""A step of at most so many tokens, all of whose sequences are compared, is one micro-batch on a CPU, too."""
 
 
 def find_micro_tokens(
@@ -104,9 +106,13 @@ def find_micro_tokens(
     machine: Machine,
     *,
     reserve: int,
+    joint: bool = False,
     most: int | None = None,
 ) -> int:
     """Return approximately the largest number of tokens whose forward and backward pass fits, at most two steps' worth.
+
+    On a CPU it is `PROBE` where that fits: larger micro-batches are no faster there, and take several times the memory.
+    Joint losses are an exception up to `JOINT`: of them, several micro-batches need one more forward pass (joint.py).
 
     As long as sequences are no longer than those tried, memory grows linearly with the tokens, so the memory per token
     follows from two micro-batches of different size. Return `PROBE` if the machine does not provide its memory use.
@@ -116,6 +122,7 @@ def find_micro_tokens(
         learn: computes the gradient of a micro-batch.
         machine: machine that the trials run on.
         reserve: bytes that will be needed for other purposes.
+        joint: whether the loss compares all sequences of a step.
         most: number of tokens of the process that has most, so that all processes try or none; None: of this one.
     """
     whole = sum(map(len, samples)) if most is None else most
@@ -133,7 +140,9 @@ def find_micro_tokens(
         return PROBE
     machine.reset_peak_memory()  # also releases the memory of the trials
     available = machine.available_memory() - reserve
-    return max(SMALL, min(2 * whole, int(available / per_token)))  # steps of a fixed number of sequences differ in size
+    is_whole = machine.device.type != "cpu" or (joint and whole <= JOINT)
+    useful = 2 * whole if is_whole else PROBE  # steps of a fixed number of sequences differ in size
+    return max(SMALL, min(useful, int(available / per_token)))
 
 
 def _longest(samples: Sequence[Sample], limit: int) -> list[Sample]:

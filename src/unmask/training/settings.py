@@ -38,7 +38,8 @@ class BatchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     Attributes:
         tokens: maximum number of tokens, including special tokens; samples are taken in order while they fit.
         sequences: exact number of sequences.
-        micro_tokens: tokens in memory at once; gradients are accumulated over the batch. "auto": as many as fit.
+        micro_tokens: tokens in memory at once; gradients are accumulated over the batch. "auto": as
+            many as fit, on a CPU about 8,000, where more are no faster.
         recompute: keep only the layers' inputs and recompute the rest in the backward pass (Chen et al. 2016): much
             less memory, about a third more time.
         compile: compute layers with compiled kernels (`Learner.compile_layers`), which takes a GPU more
