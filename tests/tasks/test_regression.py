@@ -147,7 +147,7 @@ def test_labels_of_a_sigmoid_are_probabilities():
     task = Regression(activation="sigmoid")
     with pytest.raises(UserError, match=r"^a.tsv:3: the label 1.5 is not a probability, .*; scale the labels to the"):
         task.settle(make("0", "1.5"), ())
-    with pytest.raises(UserError, match="task.mean and task.deviation have no effect with task.activation; remove"):
+    with pytest.raises(UserError, match=r"task\.mean and task\.deviation have no effect with task\.activation; remove"):
         Regression(activation="sigmoid", mean=0.5).settle(make("0", "1"), ())
 
 
