@@ -5,6 +5,8 @@ import pytest
 from safetensors.numpy import load_file
 
 import unmask
+from unmask.inference import calls
+from unmask.inference.bench import Bench, EngineMeasurement
 from unmask.model.model import load_model, save_model
 
 from .conftest import run
@@ -36,14 +38,23 @@ def test_pairs_are_refused(small, tmp_path):
 
 
 @pytest.mark.filterwarnings("default::unmask.InputWarning")
-def test_tokens_without_weights_are_named(small, tmp_path):
+def test_tokens_without_weights_are_named(small, tmp_path, monkeypatch):
     """They are newly initialized; all other files of a model load without a warning."""
     folder = tmp_path / "model"
     model = load_model(small / "model")
     save_model(folder, model, "")
     model.tokenizer.with_tokens(["[NEW]"]).save(folder)
     (folder / "checksums.json").unlink()
+    monkeypatch.setattr(
+        calls, "measure_engines", lambda *_, **__: Bench([EngineMeasurement("torch", "float32", 1, 1, 1, 0)], 0, [])
+    )
     given = ("embed", "--data", small / "texts.txt", "--model")
-    printed = run(*given, folder, "--out", tmp_path / "a.npy").err  # in one line, without the place in the code
-    assert f"unmask: warning: {folder}: 1 special tokens have no trained weights" in printed
+    commands = (
+        (*given, folder, "--out", tmp_path / "a.npy"),
+        ("bench", folder, "--json"),
+        ("export", "--model", folder, "--format", "huggingface", "--out", tmp_path / "exported"),
+    )
+    for command in commands:
+        printed = run(*command).err  # in one line, without the place in the code
+        assert f"unmask: warning: {folder}: 1 special tokens have no trained weights" in printed
     assert "warning" not in run(*given, small / "model", "--out", tmp_path / "b.npy").err

@@ -166,8 +166,6 @@ def test_what_cannot_be_explained_is_refused(make):
     model = make()
     windows = Model(model.encoder, model.tokenizer, model.heads, model.labels, Classification(length=12, windows=2))
     assert Predictor(windows, CPU).predict(["the dog"], explain="occlusion")[0].explanations
-    with pytest.raises(UserError, match="several windows is not explained; shorten it to 12 tokens"):
-        Predictor(windows, CPU).predict(["the dog " * 9], explain="occlusion")
     with pytest.raises(UserError, match="are computed in float32, not bf16"):
         Predictor(model, BF16).predict(["the dog"], explain="integrated-gradients")
     assert Predictor(model, BF16).predict(["the dog"], explain="auto")[0].explanations[0].baseline is None
@@ -193,8 +191,25 @@ def test_the_number_of_scores_is_bounded(make, monkeypatch):
     monkeypatch.setattr(explanation, "MAX_OCCLUDED", 7)
     predictor = Predictor(make(), CPU)
     predictor.predict(["the dog"], explain="occlusion")  # 2 words, 3 × 2 scores
-    with pytest.raises(UserError, match="3 words of a text are too many to explain with 2 scores each"):
-        predictor.predict(["the dog sees"], explain="occlusion")
+    with pytest.warns(InputWarning, match="^1 of 2 texts have too many words to be explained, with so many scores"):
+        long, short = predictor.predict(["the dog sees", "the dog"], explain="occlusion")
+    assert not long.explanations and short.explanations
+
+
+@pytest.mark.parametrize("method", ["occlusion", "integrated-gradients"])
+def test_texts_in_several_windows_are_left_out_and_the_others_explained(make, method):
+    model = make()
+    windows = Model(model.encoder, model.tokenizer, model.heads, model.labels, Classification(length=12, windows=2))
+    texts = ["the dog", "the dog " * 7, "the cat near the sea", "a tree " * 7]
+    with pytest.warns(InputWarning, match="2 of 4 texts are read in several windows of 12 tokens, and are"):
+        found = Predictor(windows, CPU).predict(texts, explain=method)
+    alone = Predictor(windows, CPU).predict(texts[::2], explain=method)
+    assert [bool(of.explanations) for of in found] == [True, False, True, False]
+    for together, single in zip(found[::2], alone, strict=True):
+        (ours,), (theirs,) = together.explanations, single.explanations
+        assert ours.label == theirs.label and ours.value == pytest.approx(theirs.value, abs=1e-4)
+        pairs = zip(ours.words, theirs.words, strict=True)
+        assert all(first.contribution == pytest.approx(second.contribution, abs=1e-3) for first, second in pairs)
 
 
 def test_explanations_are_written_and_printed(make, tmp_path, capsys):

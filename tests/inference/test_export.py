@@ -176,6 +176,13 @@ def test_the_program_of_a_downstream_model_is_right_or_refused(make, tmp_path, k
     assert write(model, tmp_path).difference < 1e-4
 
 
+def test_a_recurrent_downstream_model_is_refused_and_its_encoder_is_exported(make, tmp_path):
+    model = make(downstream=DownstreamSettings(kind="rnn", layers=(-1,)))
+    with pytest.raises(UserError, match=r'kind rnn cannot be exported: .*; export the hidden states: head="features"$'):
+        write(model, tmp_path)
+    assert write(model, tmp_path, head="features").difference < 1e-4
+
+
 @pytest.mark.parametrize("format", ["onnx", pytest.param("openvino", marks=pytest.mark.exhaustive)])
 def test_means_of_texts_are_exported(make, tmp_path, format):
     manifest = write(make(settings=MEANS), tmp_path, format)

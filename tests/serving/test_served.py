@@ -49,6 +49,23 @@ def test_S4_a_long_text_is_refused_or_truncated(serving):
     assert [len(sample) for sample in classes.ask(PredictRequest(inputs=LONG, truncate=True)).samples] == [16]
 
 
+@pytest.mark.parametrize("kind", ["vectors", "sparse"])
+def test_hidden_states_and_masks_are_of_all_tokens_that_the_encoder_reads(tiny, kind):
+    """As in Python, however short the texts are that vectors are made of."""
+    model = replace(tiny["masked"], pooling=Pooling(length=16)) if kind == "vectors" else tiny["sparse"]
+    served = Served(kind, Predictor(model, CPU), LIMITS, Meter())
+    job = features(served, FeaturesRequest(inputs=LONG, truncate=True))
+    (found,) = job.read(served.compute(job.head, job.samples))
+    expected = served.predictor.features([LONG]).values[:, 0]
+    assert len(expected) == 40
+    np.testing.assert_allclose(found.values[0], expected, atol=1e-5)
+    text = "the dog " * 15 + "[MASK]"
+    job = served.fill(FillRequest(inputs=text))
+    ((mask,),) = job.read(served.compute(job.head, job.samples))
+    (filling,) = served.predictor.fill([text])
+    assert [of.piece for of in mask.candidates] == [of.piece for of in filling.masks[0].candidates]
+
+
 def test_S4_a_text_of_exactly_the_maximum_is_not_refused(serving, tokenizer):
     masked, classes = serving("masked", "classes").models.values()
     text = " ".join(["dog"] * 14)

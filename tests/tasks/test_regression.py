@@ -122,6 +122,35 @@ def test_the_loss_is_the_squared_error(tokenizer):
     torch.testing.assert_close(part.sum, expected)
 
 
+def test_with_a_sigmoid_the_losses_are_cross_entropies_of_probabilities(tokenizer):
+    """Of labels, and of the probabilities of a teacher: minimal, and without a gradient, where they are the same."""
+    task, rows = Regression(length=24, activation="sigmoid"), make("0", "0.25", "1")
+    task = task.settle(rows, ())
+    assert (task.mean, task.deviation, task.activation) == (None, None, "sigmoid")
+    body = BertSettings(layers=1, width=16, heads=2, feed_forward=32, positions=24).build(tokenizer.size).eval()
+    head = task.build(body.head, ()).eval()
+    batch = collate([head.prepare(of, "regression") for of in task.frame(tokenizer, rows, (), gold=True).samples])
+    encoded = body(batch.tokens)
+    probabilities = head.predict(body, encoded, batch)
+    assert ((probabilities > 0) & (probabilities < 1)).all()
+    gold = torch.tensor([0, 0.25, 1])[:, None]
+    theirs = torch.nn.BCELoss(reduction="sum")
+    assert head.score(body, encoded, batch).sum.item() == pytest.approx(theirs(probabilities, gold).item(), rel=1e-5)
+    assert head.imitate(probabilities, gold, batch, 1.0).sum.item() == pytest.approx(
+        theirs(probabilities, gold).item(), rel=1e-5
+    )
+    head.imitate(probabilities, probabilities.detach(), batch, 1.0).sum.backward()
+    assert head.out.weight.grad.abs().max() < 1e-5
+
+
+def test_labels_of_a_sigmoid_are_probabilities():
+    task = Regression(activation="sigmoid")
+    with pytest.raises(UserError, match=r"^a.tsv:3: the label 1.5 is not a probability, .*; scale the labels to the"):
+        task.settle(make("0", "1.5"), ())
+    with pytest.raises(UserError, match=r"task\.mean and task\.deviation have no effect with task\.activation; remove"):
+        Regression(activation="sigmoid", mean=0.5).settle(make("0", "1"), ())
+
+
 def test_mistakes_come_worst_first():
     predictions = [Score("dog", value, "cat") for value in (1.0, 4.5, 2.0)]
     found = TASK.mistakes(make("1.5", "1", "2"), predictions, ())

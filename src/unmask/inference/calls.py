@@ -10,7 +10,7 @@ from unmask.data.labelled.table import Data, ExampleTable, as_sources
 from unmask.data.text.files import display_name, split_part
 from unmask.inference.bench import Bench, measure_engines
 from unmask.inference.fill import Filling
-from unmask.inference.load import open_predictor
+from unmask.inference.load import open_predictor, warn_of_new_tokens
 from unmask.inference.predictor import Predictor
 from unmask.inference.stream import (
     check_explained,
@@ -278,6 +278,7 @@ def fill(
         UserError: the model has no masked-LM head, or a text has no mask or is too long.
     """
     loaded = load_model(model, allow_pickle=allow_pickle)
+    warn_of_new_tokens(loaded, model)
     return Predictor(loaded, choose_machine(device, precision)).fill(texts, top=top)
 
 
@@ -294,4 +295,6 @@ def bench(model: str | Path, *, sentences: int = 1000, allow_pickle: bool = Fals
     """
     if sentences < 1:
         raise UserError(f"{argument('sentences', sentences)}: at least one is needed")
-    return measure_engines(load_model(model, allow_pickle=allow_pickle), sequences=sentences)
+    loaded = load_model(model, allow_pickle=allow_pickle)
+    warn_of_new_tokens(loaded, model)
+    return measure_engines(loaded, sequences=sentences)

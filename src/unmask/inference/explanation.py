@@ -23,6 +23,7 @@ and the table of the embeddings holds its vectors.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -43,7 +44,7 @@ from unmask.objectives.learner import Learner
 from unmask.support.choices import ExplainMethod, check_choice
 from unmask.support.errors import ShareNote, UserError
 from unmask.support.messages import argument
-from unmask.tasks.explained import Contribution, Decision, Explanation, SampleWords
+from unmask.tasks.explained import Contribution, Decision, Explanation, SampleWords, UnexplainedError
 from unmask.tasks.task import Framed, Task
 
 STEPS = (8, 16, 32, 64, 128, 256, 512)
@@ -84,7 +85,8 @@ class Explainer:
             method: see `unmask.inference.explanation`.
 
         Returns:
-            A note on explanations by integrated gradients that are not complete, if there are any.
+            Notes on texts that are not explained, because they are read in several windows or have too many words, and
+            on explanations by integrated gradients that are not complete, if there are any.
 
         Raises:
             UserError: the method cannot explain this model, or what it predicts.
@@ -94,21 +96,30 @@ class Explainer:
             method = "occlusion" if self._obstacle else "integrated-gradients"
         explain = self.occlude if method == "occlusion" else self.integrate
         by_example: list[list[Explanation]] = [[] for _ in predictions]
+        unexplained: dict[int, str] = {}  # by example, what is said of it
         for number, sample in enumerate(framed.samples):
-            words = self.words(framed, number)
-            by_example[words.example] += explain(sample, words)
+            try:
+                words = self.words(framed, number)
+                by_example[words.example] += explain(sample, words)
+            except UnexplainedError as error:
+                unexplained[error.example] = str(error)
         for prediction, explanations in zip(predictions, by_example, strict=True):
             msgspec.structs.force_setattr(prediction, "explanations", tuple(explanations))
         made = [explanation for explanations in by_example for explanation in explanations]
         inexact = len(made) - sum(map(is_complete, made))
         what = f"explanations sum to the decision only within more than {TOLERANCE:.0%}, after {STEPS[-1]} steps"
-        return [ShareNote(inexact, len(made), what)] if inexact else []
+        notes = [
+            ShareNote(number, len(predictions), statement)
+            for statement, number in Counter(unexplained.values()).items()
+        ]
+        return [*notes, *([ShareNote(inexact, len(made), what)] if inexact else [])]
 
     def words(self, framed: Framed, number: int) -> SampleWords:
         """Return the words of a sample.
 
         Raises:
             UserError: predictions of the task are not explained.
+            UnexplainedError: the text of this sample is not.
         """
         if framed.words is None:
             raise UserError(
@@ -159,15 +170,13 @@ class Explainer:
         """Return the explanations of a sample by occlusion.
 
         Raises:
-            UserError: see `occluded`; or there are more than `MAX_OCCLUDED` logits.
+            UserError: see `occluded`.
+            UnexplainedError: there are more than `MAX_OCCLUDED` logits.
         """
         samples = self.occluded(sample, words)
         (logits,) = self.backend.logits(self.task.part, samples[:1])
         if logits.size * len(samples) > MAX_OCCLUDED:
-            raise UserError(
-                f"{len(words.words)} words of a text are too many to explain with {logits.size:,} scores each",
-                remedy="shorten it",
-            )
+            raise UnexplainedError("texts have too many words to be explained, with so many scores each", words.example)
         return self.read_occlusion(sample, words, [logits, *self.backend.logits(self.task.part, samples[1:])])
 
     def integrate(self, sample: Sample, words: SampleWords) -> list[Explanation]:

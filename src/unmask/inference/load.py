@@ -12,7 +12,7 @@ from unmask.inference.exported import is_exported, load_exported
 from unmask.inference.predictor import Origin, Predictor
 from unmask.inference.static import load_static
 from unmask.model.directory import find
-from unmask.model.model import load_model
+from unmask.model.model import Model, load_model
 from unmask.support.choices import exists
 from unmask.support.errors import InputWarning, UserError
 from unmask.support.hub import parse
@@ -158,13 +158,7 @@ def open_predictor(
         predictor = Predictor(model, backend=backend)
     else:
         model = load_model(location, tokenizer=tokenizer, allow_pickle=allow_pickle)
-        if model.new_tokens:
-            warnings.warn(
-                f"{source}: {model.new_tokens} have no trained weights: what the model computes of texts that contain "
-                "them, or that it puts them around, is partly random",
-                InputWarning,
-                stacklevel=2,
-            )
+        warn_of_new_tokens(model, source)
         predictor = Predictor(model, machine, display)
     if tokenizer is None:
         machine = machine or choose_machine(precision="float32")
@@ -172,3 +166,22 @@ def open_predictor(
         reopen = partial(_reopen, where, machine.device.type, machine.precision, allow_pickle)
         predictor.origin = Origin(where, reopen)
     return predictor
+
+
+def warn_of_new_tokens(model: Model, source: str | Path) -> None:
+    """Warn of a model that is used as it is, although it has tokens that were never trained.
+
+    Args:
+        model: what `load_model` read.
+        source: what the warning calls it.
+
+    Warns:
+        InputWarning: special tokens are newly initialized, as the model has no weights of them.
+    """
+    if model.new_tokens:
+        warnings.warn(
+            f"{source}: {model.new_tokens} have no trained weights: what the model computes of texts that contain "
+            "them, or that it puts them around, is partly random",
+            InputWarning,
+            stacklevel=3,
+        )

@@ -132,6 +132,11 @@ def build_program(model: Model, backend: TorchBackend, head: str) -> tuple[Progr
     signature = signature_of(backend, head)
     if head == FEATURES:
         return Program(backend.encoder, None).eval(), signature
+    if model.downstream is not None and model.downstream.kind == "rnn":
+        raise UserError(
+            "a downstream model of the kind rnn cannot be exported: its loop over the tokens depends on their number",
+            remedy=f"export the hidden states: {argument('head', 'features')}",
+        )
     learner = backend.learner(head)
     objective = learner.parts[head]
     if objective.at == TARGETS:

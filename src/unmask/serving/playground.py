@@ -131,7 +131,7 @@ def attention_job(served: Served, request: AttentionRequest) -> ComputeJob:
     _check(served, texts, most=2)
     if not has_attention(encoder):
         raise invalid(f"{argument('model')}: this model has no attention: ELMo is made of LSTMs")
-    sample, tokens = frame_tokens(served.tokenizer, texts, served.longest)
+    sample, tokens = frame_tokens(served.tokenizer, texts, served.readable)
     per_pair = encoder.settings.layers * encoder.settings.heads
     if len(tokens) ** 2 * per_pair > MAX_WEIGHTS:
         most = int((MAX_WEIGHTS / per_pair) ** 0.5)
@@ -159,7 +159,7 @@ def influence_job(served: Served, request: InfluenceRequest) -> ComputeJob:
         raise too_large(
             f"{_INPUTS}: the influence of at most {MAX_WORDS} words is measured; shorten the text, which has {count}"
         )
-    samples, measure = frame_influence(served.tokenizer, request.inputs, served.longest)
+    samples, measure = frame_influence(served.tokenizer, request.inputs, served.readable)
     if total_length(samples) > served.limits.request_tokens:
         raise too_large(f"{_INPUTS}: the text is too long to be read once without each word; shorten it")
 

@@ -61,6 +61,10 @@ class Served:
         limits: limits of the server.
         meter: metrics of the server.
 
+    Attributes:
+        readable: maximum number of tokens of a text that the encoder reads, for hidden states and masks.
+        longest: maximum number of tokens of a text that vectors are made of.
+
     Raises:
         UserError: the model states vectors of texts that are not supported.
     """
@@ -70,8 +74,9 @@ class Served:
         self.pooling = supported(predictor.model.pooling)
         self.batcher = Batcher(self.compute, limits, meter, name)
         self.model, self.tokenizer = predictor.model, predictor.model.tokenizer
-        most = min(limits.batch_tokens, limits.request_tokens, self.model.encoder.longest)
-        self.longest = most if self.pooling.length is None else min(most, self.pooling.length + predictor.unread)
+        self.readable = min(limits.batch_tokens, limits.request_tokens, self.model.encoder.longest)
+        of_vectors = None if self.pooling.length is None else self.pooling.length + predictor.unread
+        self.longest = self.readable if of_vectors is None else min(self.readable, of_vectors)
         self.mask_head = mask_head(self.model)
         self.route: Route | None = None
         task = self.model.task
@@ -364,7 +369,7 @@ class Served:
         """Return the job of `/fill`; it reads the masks of each text with their candidates."""
         assert self.mask_head is not None
         texts = self.texts(request, request.inputs)
-        framed = [find_masks(self.tokenizer, text, self.longest, HEADS[self.mask_head]) for text in texts]
+        framed = [find_masks(self.tokenizer, text, self.readable, HEADS[self.mask_head]) for text in texts]
 
         masks = sum(len(starts) for starts, _ in framed)
         most = min(self.limits.logits // self.tokenizer.size, self.limits.candidates // request.top)

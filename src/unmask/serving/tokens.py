@@ -94,9 +94,9 @@ def features(served: Served, request: FeaturesRequest) -> ComputeJob:
     encoder = served.model.encoder
     texts = served.texts(request, request.inputs, truncate=request.truncate)
     layers = resolve_layers(request.layers, encoder.num_layers)
-    words = frame_words(served.tokenizer, as_rows(texts), served.longest)
+    words = frame_words(served.tokenizer, as_rows(texts), served.readable)
     if words.cut and not request.truncate:
-        raise invalid(too_long(request, f"{served.longest} tokens"))
+        raise invalid(too_long(request, f"{served.readable} tokens"))
     if int(words.offsets[-1]) * len(layers) * encoder.width > served.limits.values:
         inputs, wanted = argument("inputs"), argument("layers")
         raise too_large(f"more than {served.limits.values:,} numbers; ask for fewer {inputs} or {wanted}")

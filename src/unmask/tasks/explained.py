@@ -19,9 +19,23 @@ from torch import Tensor
 
 from unmask.data.labelled.tagged_sentence import UNSPACED, is_mark
 from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.support.errors import UserError
 
 MARKED = 0.25
 """Share of the largest contribution from which on a word is marked in a line of text."""
+
+
+class UnexplainedError(UserError):
+    """The error that one text is not explained, though others may be.
+
+    Args:
+        message: what is said of such texts, with the noun.
+        example: index of the example.
+    """
+
+    def __init__(self, message: str, example: int) -> None:
+        super().__init__(message)
+        self.example = example
 
 
 class Contribution(msgspec.Struct, frozen=True, omit_defaults=True):

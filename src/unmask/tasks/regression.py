@@ -1,8 +1,9 @@
-"""Regression on texts or pairs of texts: one linear unit over [CLS], squared error.
+"""Regression on texts or pairs of texts: one linear unit over [CLS], squared error; with a sigmoid, cross-entropy.
 
 Input: rows whose label is a number. Output: samples, the head with its loss, predictions.
 
-As for STS-B in Devlin et al. 2019, section 4.1, and as `BertForSequenceClassification` with one label.
+As for STS-B in Devlin et al. 2019, section 4.1, and as `BertForSequenceClassification` with one label. With a sigmoid,
+as a `CrossEncoder` of sentence-transformers with its `BinaryCrossEntropyLoss`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import ClassVar, Literal
 import msgspec
 import numpy as np
 from torch import Tensor
+from torch.nn.functional import binary_cross_entropy, binary_cross_entropy_with_logits
 
 from unmask.data.batches.batch import Batch
 from unmask.data.labelled.columns import LABELS, NUMBERS, SIMILARITY, Fields
@@ -32,7 +34,7 @@ from unmask.tasks.mistakes import Mistake
 from unmask.tasks.pooled_head import TextHead
 from unmask.tasks.routes import Scored
 from unmask.tasks.rows import TextTask, are_pairs, passages, with_labels
-from unmask.tasks.task import Columns, Framed, Notes, Paths, Reason, Refusals, Training
+from unmask.tasks.task import Columns, Framed, Notes, Paths, Reason, Refusals
 
 SCORE = "score"
 """Label of a predicted number in the server's answers."""
@@ -105,8 +107,8 @@ class Regression(ScoreTask, frozen=True, kw_only=True, tag="regression"):
     Attributes:
         mean, deviation: the mean and the standard deviation by which labels are normalized; None: those of the training
             labels, so that their scale does not matter.
-        activation: what is applied to the number: "sigmoid" if a cross-encoder of sentence-transformers states
-            it, which is not trained with; None: nothing.
+        activation: what is applied to the number: "sigmoid" if a cross-encoder of sentence-transformers states it, and
+            for its students; the labels are then probabilities, and the loss is the cross-entropy; None: nothing.
     """
 
     mean: float | None = None
@@ -117,7 +119,6 @@ class Regression(ScoreTask, frozen=True, kw_only=True, tag="regression"):
     metric = "pearson"
     card = Card(title="A regression on texts", pipeline="text-classification")
     fields = Fields((*NUMBERS, *LABELS), SIMILARITY)
-    training = Training(tuned={"activation": None})
     refusals: ClassVar[Refusals] = {"temperature": Reason("a temperature softens no numbers", "remove it")}
 
     def __post_init__(self) -> None:
@@ -141,15 +142,12 @@ class Regression(ScoreTask, frozen=True, kw_only=True, tag="regression"):
 
     def settle(self, examples: Sequence[Row], labels: Sequence[str]) -> Regression:
         """See `Task`: resolves the mean and the standard deviation."""
-        if self.activation is not None:
-            raise UserError(
-                "task.activation is that of a model that was trained elsewhere, not one to train with",
-                remedy="remove it",
-            )
         pairs = are_pairs(examples, self.pairs)
         values = np.array(numbers(examples))
         if len(set(values)) < 2 and self.deviation is None:
             raise all_equal(examples)
+        if self.activation is not None:
+            return self._settled_on_probabilities(examples, values, pairs)
         mean = float(values.mean()) if self.mean is None else self.mean
         deviation = float(values.std()) if self.deviation is None else self.deviation
         if deviation < max(LEAST, FINEST * abs(mean)):
@@ -159,6 +157,20 @@ class Regression(ScoreTask, frozen=True, kw_only=True, tag="regression"):
                 remedy="subtract a constant from them, or scale them up",
             )
         return msgspec.structs.replace(self, mean=mean, deviation=deviation, pairs=pairs)
+
+    def _settled_on_probabilities(self, examples: Sequence[Row], values: np.ndarray, pairs: bool) -> Regression:
+        """Return the task with numbers that are not normalized, for labels that are probabilities; see `settle`."""
+        if self.mean is not None or self.deviation is not None:
+            raise UserError("task.mean and task.deviation have no effect with task.activation", remedy="remove them")
+        for row, value in zip(examples, values.tolist(), strict=True):
+            if not 0 <= value <= 1:
+                raise UserError(
+                    f"the label {value:g} is not a probability, as those of a sigmoid (task.activation) are",
+                    file=row.file or None,
+                    line=row.line or None,
+                    remedy="scale the labels to the range from 0 to 1",
+                )
+        return msgspec.structs.replace(self, pairs=pairs)
 
     def build(self, spec: HeadSpec, labels: Sequence[str]) -> RegressionHead:
         """See `Task`."""
@@ -213,7 +225,7 @@ class Regression(ScoreTask, frozen=True, kw_only=True, tag="regression"):
 
 
 class RegressionHead(TextHead):
-    """Regression head with its loss, the squared error of normalized numbers.
+    """Regression head with its loss: the squared error of normalized numbers, with a sigmoid the cross-entropy.
 
     Normalization makes training independent of the scale of the numbers, to which an unnormalized unit would have
     to grow. In model directories, mean and standard deviation are folded into weight and bias.
@@ -249,10 +261,17 @@ class RegressionHead(TextHead):
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`."""
         predicted = super().predict(encoder, encoded, batch).float().squeeze(1)  # (texts,)
-        return Part((predicted - self.gold(batch, "regression").squeeze(1)).square().sum(), {})
+        gold = self.gold(batch, "regression").squeeze(1)
+        if self.activation == "sigmoid":
+            logits = self.mean + self.deviation * predicted
+            return Part(binary_cross_entropy_with_logits(logits, gold, reduction="sum"), {})
+        return Part((predicted - gold).square().sum(), {})
 
     def imitate(self, logits: Tensor, targets: Tensor, batch: Batch, temperature: float) -> Part:
-        """See `Objective`: the squared error of normalized numbers; a temperature has no effect."""
+        """See `Objective`: the squared error of normalized numbers, or the cross-entropy of probabilities; a
+        temperature has no effect."""
+        if self.activation == "sigmoid":
+            return Part(binary_cross_entropy(logits.float(), targets.float(), reduction="sum"), {})
         return Part(((logits - targets.float()) / self.deviation).square().sum(), {})
 
 

@@ -32,7 +32,7 @@ from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
 from unmask.data.tokenizers.words import Ragged, encode_ragged
 from unmask.support.errors import ShareNote, UserError, check_unicode
 from unmask.support.messages import argument, setting
-from unmask.tasks.explained import SampleWords, Word, split_words
+from unmask.tasks.explained import SampleWords, UnexplainedError, Word, split_words
 from unmask.tasks.holding_out import choose_stratified
 from unmask.tasks.mistakes import Passage
 from unmask.tasks.passage_windows import window_starts
@@ -377,15 +377,12 @@ class TextTask(RowTask, frozen=True, kw_only=True):
         """Return the words of a sample that `frame_texts` made; see `Framed.words`.
 
         Raises:
-            UserError: the text is read in several windows.
+            UnexplainedError: the text is read in several windows.
         """
         example = int(np.searchsorted(framed.ends, number, side="right")) - 1
         if framed.ends[example + 1] - framed.ends[example] > 1:
-            raise UserError(
-                "a text that is read in several windows is not explained",
-                file=rows[example].file or None,
-                line=rows[example].line or None,
-                remedy=f"shorten it to {self.length} tokens",
+            raise UnexplainedError(
+                f"texts are read in several windows of {self.length} tokens, and are not explained", example
             )
         texts = texts_of(rows[example])[:2]
         words = [split_words(tokenizer, text) for text in texts]

@@ -10,7 +10,7 @@ from unmask.data.labelled.table import Data, Source, as_sources
 from unmask.families.checkpoints.allennlp import write
 from unmask.inference.evaluation.scoring import evaluate_task
 from unmask.inference.export import Export, export_model
-from unmask.inference.load import load
+from unmask.inference.load import load, warn_of_new_tokens
 from unmask.inference.program import CALIBRATION
 from unmask.model.directory import models_of_tasks, write_tasks
 from unmask.model.model import Model, load_model, save_model
@@ -95,6 +95,7 @@ def export(
         display.say(f"{format}, {precision}, a model for each of the tasks {', '.join(tasks)}: {folder}")
         return None
     loaded = load_model(model, allow_pickle=allow_pickle)
+    warn_of_new_tokens(loaded, model)
     if format not in PROGRAMS:
         with new_directory(folder) as aside:
             notes = EXPORTERS[format](loaded, aside)

@@ -1,5 +1,8 @@
 """Vocabularies of words: by frequency; words that one lacks; characters; directories, bilm-tf's among them."""
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from transformers import AutoTokenizer
@@ -105,3 +108,26 @@ def test_a_vocabulary_of_bilm_tf(tmp_path):
 def test_counting_words(tokenizer):
     assert tokenizer.count_words(["the dog, the"]) == {"the": 2, "dog": 1, ",": 1}
     assert tokenizer.split_word("dog") == ["<UNK>"]
+
+
+def test_words_that_it_lacks_have_one_id_each_in_several_threads(tokenizer):
+    """As a server tokenizes: no two words have the same id, nor a word two, whichever thread meets it first."""
+    words = [f"w{number}" for number in range(20_000)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            encoded = list(pool.map(tokenizer.encode_separately, [words, words[::-1], words, words[::-1]]))
+    finally:
+        sys.setswitchinterval(before)
+    ids = [np.concatenate(of).tolist() for of in encoded]
+    assert ids[0] == ids[2] == ids[1][::-1] == ids[3][::-1]
+    assert tokenizer.tokens(ids[0]) == words
+
+
+def test_of_long_words_what_is_read_is_kept(tokenizer):
+    long = "x" * 100_000
+    (id,) = tokenizer.encode(long).tolist()
+    assert len(tokenizer.token(id)) < 100 and (id,) == tuple(tokenizer.encode(long[:200]).tolist())
+    np.testing.assert_array_equal(tokenizer.spell(np.array([id]))[0], spell(long.encode()))
+    assert tokenizer.notes([np.array([id])]) == ["1 word longer than 48 bytes, of which no more are read"]

@@ -68,16 +68,17 @@ def test_texts_that_the_teacher_gives_one_label_need_a_dev_file(tuned, examples,
 
 
 def test_a_student_of_a_cross_encoder_with_a_sigmoid_learns_its_probabilities(tuned, examples, tmp_path):
-    """Whose activation is not trained with, and is not that of the student."""
+    """With the activation of the teacher, so that its scores, and their logits, are of the same kind."""
     model = load_model(tuned("regression"))
     save_model(tmp_path / "teacher", replace(model, task=Regression(length=32, activation="sigmoid")), "")
     given = {"unlabelled": examples / "pairs.tsv", "settings": {"budget.steps": 20}}
     run = learn("distilbert-mini", tmp_path / "teacher", tmp_path / "run", **given)
     task = load_model(run.model).task
-    assert task.activation is None and 0 < task.mean < 1
+    assert task.activation == "sigmoid" and task.mean is task.deviation is None
     predictors = load(tmp_path / "teacher"), load(run.model)
     pairs = predictors[0].read(examples / "pairs.tsv")
     taught, learned = ([found.score for found in predictor.run(pairs)] for predictor in predictors)
+    assert min(learned) > 0 and max(learned) < 1
     assert np.abs(np.subtract(taught, learned)).mean() < 2 * np.std(taught)
 
 

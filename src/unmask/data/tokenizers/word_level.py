@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,8 @@ BILM_TOKENS = {"<S>", "</S>", "<UNK>"}
 FIRST = ("<S>", "</S>", "<PAD>", "<MASK>")
 UNKNOWN = "<UNK>"
 """The first tokens of a trained vocabulary, and its last: unknown words are the rarest."""
+OPENING = Lock()
+"""Held while a word gets an id: a server tokenizes in several threads."""
 MAX_OTHERS = 1 << 20
 """Maximum number of words beyond the vocabulary that are known at a time; a new one then replaces the oldest."""
 
@@ -131,18 +134,20 @@ class WordTokenizer(Tokenizer):
         return ids
 
     def _open(self, word: str) -> int:
-        """Return the id of a word that is not in the vocabulary."""
-        if (id := self._others.get(word)) is not None:
-            return id
-        if len(self._names) < MAX_OTHERS:
-            self._names.append(word)
-            number = len(self._names) - 1
-        else:
-            oldest = next(iter(self._others))
-            number = self._others.pop(oldest) - self.size
-            self._names[number] = word
-        self._others[word] = self.size + number
-        return self.size + number
+        """Return the id of a word that is not in the vocabulary; of a long one, what is read of it is kept."""
+        word = word[:LONGEST]
+        with OPENING:
+            if (id := self._others.get(word)) is not None:
+                return id
+            if len(self._names) < MAX_OTHERS:
+                self._names.append(word)
+                number = len(self._names) - 1
+            else:
+                oldest = next(iter(self._others))
+                number = self._others.pop(oldest) - self.size
+                self._names[number] = word
+            self._others[word] = self.size + number
+            return self.size + number
 
 
 def word_level(vocabulary: Mapping[str, int]) -> tokenizers.Tokenizer:

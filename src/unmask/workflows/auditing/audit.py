@@ -18,6 +18,7 @@ from unmask.data.labelled.table import Data, ExampleTable, Source, as_sources
 from unmask.data.labelled.tagged_file import write_columns
 from unmask.data.labelled.tagged_sentence import TaggedSentence
 from unmask.inference.backend import TorchBackend
+from unmask.inference.load import warn_of_new_tokens
 from unmask.inference.stream import refuse_input
 from unmask.model.model import load_model
 from unmask.support.choices import AuditedTask, Device, Format, Precision, check_choice
@@ -147,6 +148,7 @@ def audit(
     _check_sources(sources)
     machine, display = choose_machine(device, precision), Display(quiet=quiet)
     loaded = load_model(model, allow_pickle=allow_pickle)
+    warn_of_new_tokens(loaded, model)
     kind = task or _task_of(loaded.task)
     _check_written(written, shown, sources, OF_WORDS if kind == "token-classification" else OF_TEXTS)
     notes: list[str] = []

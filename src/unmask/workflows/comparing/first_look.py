@@ -24,6 +24,7 @@ from unmask.data.labelled.table import Data, as_sources
 from unmask.data.labelled.tagged_sentence import TaggedSentence
 from unmask.inference.backend import TorchBackend
 from unmask.inference.features import frame_words
+from unmask.inference.load import warn_of_new_tokens
 from unmask.metrics.transferability import h_score, log_evidence
 from unmask.model.model import load_model
 from unmask.support.choices import Device, Format, Precision, RankedTask, check_choice
@@ -127,7 +128,9 @@ def first_look(
     looks = []
     for model in models:
         start, told = time.perf_counter(), list[str]()
-        backend = TorchBackend(load_model(model, allow_pickle=allow_pickle), machine, display)
+        loaded = load_model(model, allow_pickle=allow_pickle)
+        warn_of_new_tokens(loaded, model)
+        backend = TorchBackend(loaded, machine, display)
         if task == "token-classification":
             features = word_vectors(backend, chosen, labels, _layers(backend)).numpy()
         else:
