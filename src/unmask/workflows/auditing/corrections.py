@@ -161,14 +161,14 @@ def audit_page(kind: str, ranking: Ranking, records: Sequence[Mapping[str, Any]]
         f"{counted(suspects, 'example')} of {len(records):,}. The classifier agrees with {100 * ranking.agreement:.1f} "
         f"% of all labels; the estimated share of wrong ones is {100 * ranking.noise:.1f} %."
     )
-    content = f"""<header>
+    body = f"""<header>
 <h1>{title}</h1>
 <p>{escape(about)} Choose the right label of each; one that is right stays as it is.</p>
 <div class="bar"><span id="count" role="status"></span><button id="save" type="button">Save the file</button></div>
 </header>
 <main id="examples"></main>
 <script type="application/json" id="data">{data}</script>"""
-    return html_page(title, style, content, script=_script())
+    return html_page(title, style, body, script=_script())
 
 
 def _used(wanted: Wanted, names: Sequence[str], row: Row) -> set[str]:
