@@ -37,7 +37,7 @@ REFUSED = [
     (["--corpus", "a", "--text", "b"], "--corpus and --text cannot be combined"),
     (["--corpus", "a", "--dev", "b.tsv"], "--dev has no effect on text; omit it"),
     (["--text", "a.txt", "--augment", "2"], "--augment has no effect on text"),
-    (["--train", "a.tsv", "--strict"], "--field, --documents and --strict have an effect on --text only"),
+    (["--train", "a.tsv", "--strict"], "--strict has no effect without --text; omit it"),
     ([], "there is nothing to learn from; pass --train, --unlabelled, --corpus or --text"),
     (["--train", "a.tsv", "--layers", "1", "--set", "encoder.width=8"], "no effect: --layers determines the encoder"),
     (["--train", "a.tsv", "--init", "m", "--set", "encoder.width=8"], "no effect: --init determines the encoder"),

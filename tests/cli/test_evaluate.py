@@ -60,7 +60,7 @@ def test_suites_print_accuracies_and_bits(line, text_file, tmp_path):
         (("evaluate", *MODEL, "--data", "{here}/bad.tsv"), "bad.tsv:2: unknown label 'maybe'; the model knows no, yes"),
         (
             ("evaluate", *MODEL, "--data", "{line}/train.tsv", "--strict"),
-            "no effect: the model is fine-tuned, so the data is labeled; omit them",
+            "no effect: the model is fine-tuned, so the data is labeled; omit it",
         ),
         (
             ("evaluate", "--model", "{line}/run", "--data", "{line}/train.tsv", "--columns", "text=0"),
@@ -68,7 +68,7 @@ def test_suites_print_accuracies_and_bits(line, text_file, tmp_path):
         ),
         (
             ("evaluate", *MODEL, "--data", "{here}/bad.tsv", "--pll", "original"),
-            "--pll has no effect: --suite is not given; omit it",
+            "--pll has no effect without --suite; omit it",
         ),
         (("evaluate", *MODEL, "--data", "{here}/bad.tsv", "--suite", "blimp"), "no head of a language model"),
         (("evaluate", *MODEL, "--data", "{here}/bad.tsv", "--format", "conll"), "--format conll has no columns of"),

@@ -195,7 +195,7 @@ ONE = ("--layers", "1", "--set", "layout.length=48")
         (("pretrain", "bert-tiny", *CORPUS, "--out", "{here}/r", "--init", "{here}/no"), "no directory '"),
         (
             ("pretrain", "bert-tiny", *CORPUS, "--out", "{here}/r", "--strict"),
-            "have no effect on a corpus that is already built; omit them",
+            "--strict has no effect on a corpus that is already built; omit it",
         ),
         (("pretrain", "bert-tiny", "--text", "{here}/text.txt", "--out", "{line}"), "not empty"),
         (("pretrain", "--text", "{here}/no", "--out", "{here}/r"), "no: does not exist"),

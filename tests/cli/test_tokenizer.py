@@ -232,7 +232,7 @@ def test_skipped_documents_are_reported(tmp_path, text_file, capsys):
         (("tokenizer", "train", "{here}/empty.txt", "--out", "{here}/t"), "no text"),
         (
             ("tokenizer", "train", "{here}/text.txt", "--kind", "bpe", "--cased", "--out", "{here}/t"),
-            "--cased has no effect on --kind bpe, which always keeps capitals and accents",
+            "--cased has no effect on --kind bpe, which keeps capitals, accents and all characters",
         ),
         (
             ("tokenizer", "train", "{here}/text.txt", "--kind", "bpe", "--coverage", "0.99", "--out", "{here}/t"),

@@ -2,7 +2,8 @@
 
 import pytest
 
-from unmask.families.electra import ElectraSettings, read_embedding, write_embedding
+from unmask.families.bert import read_embedding, write_embedding
+from unmask.families.electra import ElectraSettings
 
 SHAPE = {"layers": 1, "width": 8, "heads": 2, "feed_forward": 16, "positions": 12}
 

@@ -11,10 +11,10 @@ from unmask.families.modernbert import ModernBertSettings
 from unmask.families.roformer import (
     SINUSOIDS,
     RoFormerSettings,
-    read_embedding,
+    read,
     sinusoids,
     without_sinusoids,
-    write_embedding,
+    write,
 )
 from unmask.nn.encoders.encoder import Keep
 from unmask.objectives import OBJECTIVES
@@ -53,15 +53,15 @@ def test_another_table_is_refused_and_one_in_float16_is_not():
 @pytest.mark.parametrize("embedding", [None, 4])
 def test_the_width_of_embeddings_is_read_as_it_is_written(embedding):
     settings = RoFormerSettings(**SHAPE, embedding=embedding)
-    config = write_embedding(settings)
+    config = write(settings)
     assert config == {"embedding_size": embedding or 8, "rotary_value": False}
-    assert read_embedding(config, {"width": 8}) == {"embedding": embedding}
+    assert read(config, {"embedding": config["embedding_size"], "width": 8}) == {"embedding": embedding}
     assert RoFormerSettings(**SHAPE, embedding=8) == RoFormerSettings(**SHAPE)
 
 
 def test_rotated_values_are_refused():
     with pytest.raises(TypeError, match="values are rotated too"):
-        read_embedding({"rotary_value": True}, {"width": 8})
+        read({"rotary_value": True}, {"width": 8})
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_random_weights_need_a_vocabulary():
 
 
 def test_a_model_has_its_own_tokenizer(saved):
-    with pytest.raises(UserError, match="tokenizer has no effect: the model has its own; remove it"):
+    with pytest.raises(UserError, match="tokenizer has no effect: the model has its own; omit it"):
         load_model(saved, tokenizer=saved)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from unmask.support.errors import UnmaskError, UserError, counted, nearest, refuse_string
+from unmask.support.errors import UnmaskError, UserError, counted, nearest, refuse_idle, refuse_string
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,20 @@ from unmask.support.errors import UnmaskError, UserError, counted, nearest, refu
 )
 def test_the_message_names_file_line_and_remedy(options, text):
     assert str(UserError("wrong", **options)) == text
+
+
+@pytest.mark.parametrize(
+    ("reason", "parameters", "text"),
+    [
+        ("without data", {"columns": {"text": "0"}, "format": None}, "columns has no effect without data; omit it"),
+        (": it is text", {"columns": {"a": "b"}, "depth": 3}, "columns, depth have no effect: it is text; omit them"),
+    ],
+)
+def test_parameters_without_effect_are_refused(reason, parameters, text):
+    with pytest.raises(UserError) as caught:
+        refuse_idle(reason, **parameters)
+    assert str(caught.value) == text
+    refuse_idle(reason, **dict.fromkeys(parameters), strict=False, texts=(), number=0, encoding="")
 
 
 def test_exit_statuses_differ():

@@ -77,7 +77,7 @@ def test_a_command_writes_parameters_without_a_flag_as_its_help_does():
     ("words", "expected"),
     [
         (["audit", "--model", "MODEL", "--data", "DATA"], "say what the labels are: --task of classification, "),
-        (["finetune", "classification", "--recipe", "x", "--frozen"], "have no effect with --recipe"),
+        (["finetune", "classification", "--recipe", "x", "--frozen"], "--frozen has no effect with --recipe"),
         (["predict", "--model", "MODEL", "--data", "DATA", "--text-b", "x"], "--text-b has no effect without TEXT"),
     ],
 )

@@ -68,7 +68,7 @@ def test_answers_must_be_in_the_passage():
 
 
 def test_columns_and_formats_have_no_effect():
-    with pytest.raises(UserError, match="columns and format have no effect: questions are read in QuAC format"):
+    with pytest.raises(UserError, match="columns has no effect: questions are read in QuAC format"):
         refuse_columns({"text": "0"}, None, "QuAC")
 
 

@@ -179,5 +179,5 @@ def test_mistakes_show_all_choices():
     assert [text.name for text in second.passages] == ["passage", "question"]
     assert TASK.measure(EXAMPLES, found, ())(np.arange(3)) == {"accuracy": pytest.approx(100 / 3)}
     assert [one.gold for one in TASK.labelled(EXAMPLES, found)] == [0, 0, 0]
-    with pytest.raises(UserError, match="columns and format have no effect"):
+    with pytest.raises(UserError, match="columns has no effect: choices"):
         TASK.read(["x"], columns={"text": "0"})

@@ -101,8 +101,8 @@ def test_questions_that_cannot_be_trained_on_are_reported(tokenizer):
 
 
 def test_columns_and_formats_are_for_rows(tmp_path):
-    for idle in ({"columns": {"text": "0"}}, {"columns": {}, "kind": "tsv"}):
-        with pytest.raises(UserError, match="columns and format have no effect"):
+    for name, idle in (("columns", {"columns": {"text": "0"}}), ("format", {"columns": {}, "kind": "tsv"})):
+        with pytest.raises(UserError, match=f"^{name} has no effect"):
             QuestionAnswering().read([tmp_path], **idle)
 
 

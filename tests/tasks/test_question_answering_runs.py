@@ -153,7 +153,7 @@ def test_the_command_line_answers(trained, tmp_path, capsys, documents):
         (["--question", "who?", "--passage", "x", "--text-b", "y"], "--text-b has no effect without TEXT"),
         (
             ["--question", "who?", "--passage", "x", "--columns", "text=0"],
-            "--columns, --format and --encoding have no effect",
+            "--columns has no effect without --data",
         ),
         (["a text"], "this model is for question answering; query it with --question"),
     ],

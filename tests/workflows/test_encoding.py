@@ -64,7 +64,7 @@ def test_labeled_files(model, write, tmp_path):
     assert results[0] == results[1]
     assert results[0][0] == LINES
     assert results[0][4]["equal"] == len(LINES)
-    with pytest.raises(UserError, match="have no effect without data"):
+    with pytest.raises(UserError, match="encoding has no effect without data"):
         unmask.predict(model, texts=["a"], encoding="cp1252", **HERE)
     with pytest.raises(UserError, match=r"a\.tsv:2: not UTF-8 .*; pass encoding with .* cp1252 \('Größe"):
         unmask.evaluate(model, tmp_path / "cp1252" / "a.tsv", **HERE)
@@ -84,7 +84,7 @@ def test_raw_text(tokenizer, write, tmp_path):
     assert made[0] == made[1]
     with pytest.raises(UserError, match="encoding has no effect without data"):
         unmask.tokenize(["a"], tokenizer=tmp_path / "utf8" / "tokenizer", encoding="cp1252")
-    with pytest.raises(UserError, match="strict and encoding have no effect on a corpus"):
+    with pytest.raises(UserError, match="encoding has no effect on a corpus"):
         unmask.pretrain("bert-tiny", tmp_path / "utf8" / "corpus", out=tmp_path / "run", encoding="cp1252", quiet=True)
 
 

@@ -7,6 +7,11 @@ the first release (the reference code later switched to the tanh approximation: 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
 from unmask.families.body import TransformerSettings, check_offsets, check_size
 from unmask.families.format import (
     BERT_CONFIG,
@@ -71,6 +76,38 @@ class BertSettings(TransformerSettings, frozen=True, kw_only=True, tag="bert"):
     def build(self, vocabulary: int) -> Transformer:
         """See `BodySettings`."""
         return self.compose(vocabulary, self.embeddings(vocabulary), self.blocks(), Pooler(self.width, "tanh"))
+
+
+class NarrowBertSettings(BertSettings, frozen=True, kw_only=True):
+    """Settings of bodies whose embeddings may be narrower than their layers; see `BertSettings`.
+
+    Attributes:
+        embedding: width of the embeddings, projected to the width of the layers; None: the same width.
+    """
+
+    embedding: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.embedding is not None:
+            check_size("embedding", self.embedding)
+        if self.embedding == self.width:
+            msgspec.structs.force_setattr(self, "embedding", None)
+
+
+def read_embedding(config: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the width of the embeddings, or None if it equals that of the layers."""
+    width = table.get("embedding")
+    return {"embedding": None if width == table.get("width") else width}
+
+
+def write_embedding(settings: NarrowBertSettings) -> dict[str, Any]:
+    """Return the key of config.json for the width of the embeddings."""
+    return {"embedding_size": settings.embedding or settings.width}
+
+
+NARROW_CONFIG = {**BERT_CONFIG, "embedding": "embedding_size"}
+"""Keys of config.json by settings."""
 
 
 BERT = Family(

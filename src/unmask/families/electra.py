@@ -8,17 +8,12 @@ initialized by Glorot's rule, as in the reference code (modeling.py of google-re
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
-import msgspec
 from torch import nn
 
-from unmask.families.bert import BertSettings
-from unmask.families.body import check_size
+from unmask.families.bert import NARROW_CONFIG, NarrowBertSettings, read_embedding, write_embedding
 from unmask.families.format import (
-    BERT_CONFIG,
     BERT_TENSORS,
     DENSE_HEADS,
     Family,
@@ -31,21 +26,8 @@ from unmask.nn.layers.embeddings import pass_on_
 from unmask.nn.layers.norm import Pooler
 
 
-class ElectraSettings(BertSettings, frozen=True, kw_only=True, tag="electra"):
-    """The recipe's [encoder] for `kind = "electra"`; see `BertSettings`.
-
-    Attributes:
-        embedding: width of the embeddings, projected to the width of the layers; None: the same width.
-    """
-
-    embedding: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.embedding is not None:
-            check_size("embedding", self.embedding)
-        if self.embedding == self.width:
-            msgspec.structs.force_setattr(self, "embedding", None)
+class ElectraSettings(NarrowBertSettings, frozen=True, kw_only=True, tag="electra"):
+    """The recipe's [encoder] for `kind = "electra"`; see `NarrowBertSettings`."""
 
     @property
     def head(self) -> HeadSpec:
@@ -63,22 +45,12 @@ class ElectraSettings(BertSettings, frozen=True, kw_only=True, tag="electra"):
         return body
 
 
-def read_embedding(config: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the width of the embeddings, or None if it equals that of the layers."""
-    return {"embedding": None if table["embedding"] == table.get("width") else table["embedding"]}
-
-
-def write_embedding(settings: ElectraSettings) -> dict[str, Any]:
-    """Return the key of config.json for the width of the embeddings."""
-    return {"embedding_size": settings.embedding or settings.width}
-
-
 ELECTRA = Family(
     ElectraSettings,
     Format(
         model_type="electra",
         prefix="electra.",
-        config={**BERT_CONFIG, "embedding": "embedding_size"},
+        config=NARROW_CONFIG,
         defaults={"embedding_size": 128},
         always={"summary_use_proj": True, "summary_activation": "gelu"},
         tensors={**BERT_TENSORS, "embeddings.project": "embeddings_project"},

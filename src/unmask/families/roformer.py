@@ -13,14 +13,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import msgspec
 import torch
 from torch import Tensor
 
-from unmask.families.bert import BertSettings
-from unmask.families.body import check_rotary, check_size
+from unmask.families.bert import NARROW_CONFIG, NarrowBertSettings, read_embedding, write_embedding
+from unmask.families.body import check_rotary
 from unmask.families.format import (
-    BERT_CONFIG,
     BERT_LM,
     BERT_TENSORS,
     DENSE_HEADS,
@@ -38,22 +36,12 @@ SINUSOIDS = "encoder.embed_positions.weight"
 """Their name of the table of sines and cosines."""
 
 
-class RoFormerSettings(BertSettings, frozen=True, kw_only=True, tag="roformer"):
-    """The recipe's [encoder] for `kind = "roformer"`; see `BertSettings`.
-
-    Attributes:
-        embedding: width of the embeddings, projected to the width of the layers; None: the same width.
-    """
-
-    embedding: int | None = None
+class RoFormerSettings(NarrowBertSettings, frozen=True, kw_only=True, tag="roformer"):
+    """The recipe's [encoder] for `kind = "roformer"`; see `NarrowBertSettings`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_rotary(self.width, self.heads)
-        if self.embedding is not None:
-            check_size("embedding", self.embedding)
-        if self.embedding == self.width:
-            msgspec.structs.force_setattr(self, "embedding", None)
 
     @property
     def rotation(self) -> Rotation:
@@ -71,7 +59,7 @@ class RoFormerSettings(BertSettings, frozen=True, kw_only=True, tag="roformer"):
         return self.compose(vocabulary, embeddings, self.blocks(), Pooler(self.width, self.activation))
 
 
-def read_embedding(config: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
+def read(config: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
     """Return the width of the embeddings, or None if it equals that of the layers.
 
     Raises:
@@ -79,13 +67,12 @@ def read_embedding(config: Mapping[str, Any], table: Mapping[str, Any]) -> dict[
     """
     if config.get("rotary_value"):
         raise TypeError("rotary_value: values are rotated too")
-    width = config.get("embedding_size")
-    return {"embedding": None if width == table.get("width") else width}
+    return read_embedding(config, table)
 
 
-def write_embedding(settings: RoFormerSettings) -> dict[str, Any]:
+def write(settings: RoFormerSettings) -> dict[str, Any]:
     """Return the keys of config.json for the embeddings and the rotation."""
-    return {"embedding_size": settings.embedding or settings.width, "rotary_value": False}
+    return {**write_embedding(settings), "rotary_value": False}
 
 
 def sinusoids(settings: RoFormerSettings) -> Tensor:
@@ -112,7 +99,7 @@ ROFORMER = Family(
     Format(
         model_type="roformer",
         prefix="roformer.",
-        config=BERT_CONFIG,
+        config=NARROW_CONFIG,
         defaults={"max_position_embeddings": 1536},
         tensors={
             **{own_name: stored_name for own_name, stored_name in BERT_TENSORS.items() if "positions" not in own_name},
@@ -123,8 +110,8 @@ ROFORMER = Family(
         heads={"masked_lm": BERT_LM, **DENSE_HEADS},
         decoder="cls.predictions.decoder.weight",
         architectures=architectures("RoFormer"),
-        read=read_embedding,
-        write=write_embedding,
+        read=read,
+        write=write,
         to_hf=lambda settings, tensors: {**tensors, SINUSOIDS: sinusoids(settings)},
         from_hf=without_sinusoids,
     ),

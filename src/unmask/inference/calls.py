@@ -33,7 +33,7 @@ from unmask.support.choices import (
     check_choice,
 )
 from unmask.support.durable import only_writer
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, refuse_idle
 from unmask.support.messages import argument
 from unmask.support.stores import look_up
 from unmask.support.urls import Url, address_of
@@ -134,9 +134,8 @@ def predict(
     texts, text_b, passage, title, choices, history = map(as_texts, (texts, text_b, passage, title, choices, history))
     posed = {"question": question, "passage": passage, "title": title, "choices": choices, "history": history}
     asked = _check_asked(posed, texts, sources)
-    if sources == [] and (columns or format or encoding):
-        idle = f"{argument('columns')}, {argument('format')} and {argument('encoding')}"
-        raise UserError(f"{idle} have no effect without {argument('data')}")
+    if not sources:
+        refuse_idle(f"without {argument('data')}", columns=columns, format=format, encoding=encoding)
     written = None if out is None else Path(out)
     if written is not None:
         check_out(written, files)
@@ -144,14 +143,12 @@ def predict(
         check_choice("explain", explain, ExplainMethod)
         check_explained(written, labels)
     streams = out is not None and len(files) == len(sources) == 1
-    if resume and not (out and files):
-        raise UserError(f"{argument('resume')} has no effect without {argument('data')} and {argument('out')}")
+    if not (out and files):
+        refuse_idle(f"without {argument('data')} and {argument('out')}", resume=resume)
     if resume and not streams:
         raise UserError(f"{argument('resume')} continues the predictions of one file", remedy="pass one at a time")
-    if text_b and not texts:
-        raise UserError(
-            f"{argument('text_b')} has no effect without {argument('texts')} (pairs in a file are two columns)"
-        )
+    if not texts:
+        refuse_idle(f"without {argument('texts')} (pairs in a file are two columns)", text_b=text_b)
     for file in files:
         _check_exists(file, resume=resume)
     display, notes = Display(quiet=quiet), list[str]()
@@ -231,9 +228,10 @@ def _check_asked(posed: Mapping[str, Any], texts: Sequence[str], data: Sequence[
         raise UserError(f"{names['choices']} goes with {names['passage']} and, if there is one, {names['question']}")
     if asked and not posed["choices"] and (posed["question"] is None or not posed["passage"]):
         raise UserError(f"{names['question']} and {names['passage']} must be given together")
-    for name in ("history", "title"):
-        if posed[name] and not asked:
-            raise UserError(f"{names[name]} has no effect without {names['question']} and {names['passage']}")
+    if not asked:
+        refuse_idle(
+            f"without {names['question']} and {names['passage']}", history=posed["history"], title=posed["title"]
+        )
     titles = set(posed["title"])
     if titles and len(titles) != len(posed["passage"]):
         raise UserError(f"{len(titles)} distinct titles of {len(posed['passage'])} passages")

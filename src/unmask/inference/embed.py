@@ -16,7 +16,7 @@ from unmask.inference.features import FILE, check_target, write_vectors
 from unmask.inference.load import open_predictor
 from unmask.support.choices import Device, PoolingKind, Precision, PromptName, TextFormat, check_choice
 from unmask.support.durable import new_directory, only_writer, refuse_filled
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, refuse_idle
 from unmask.support.messages import argument
 from unmask.tasks.tagged import read_unlabeled
 from unmask.training.machine import choose_machine
@@ -145,7 +145,10 @@ def embed(
     texts, task = [row.values["text"] for row in rows], predictor.model.task
     of_tokens = task is not None and task.vectors.tokens is not None
     if of_tokens:
-        _refuse_of_texts({"pooling": pooling, "normalize": normalize, "dimensions": dimensions}, written)
+        reason = ": this model makes vectors of tokens"
+        refuse_idle(reason, pooling=pooling, normalize=normalize is not None, dimensions=dimensions)
+        if written is not None and written.suffix == ".npy":
+            raise UserError("texts have different numbers of vectors of tokens", file=out, remedy="use .safetensors")
     vectors: np.ndarray | list[np.ndarray]
     with only_writer(written):
         if of_tokens:
@@ -163,12 +166,3 @@ def embed(
     for note in notes:
         display.say(note)
     return vectors
-
-
-def _refuse_of_texts(options: Mapping[str, object], out: Path | None) -> None:
-    """Refuse what is meant for vectors of whole texts, where those of tokens are made."""
-    for name, value in options.items():
-        if value is not None:
-            raise UserError(f"{argument(name)} has no effect: this model makes vectors of tokens", remedy="omit it")
-    if out is not None and out.suffix == ".npy":
-        raise UserError("texts have different numbers of vectors of tokens", file=out, remedy="use .safetensors")

@@ -33,6 +33,7 @@ from unmask.nn.layers.max_logits import max_sim, select
 from unmask.support.choices import PromptName
 from unmask.support.errors import ShareNote, UserError
 from unmask.support.messages import argument
+from unmask.support.scripts import UNSPACED
 from unmask.tasks.regression import ScoreTask
 from unmask.tasks.rows import as_rows
 from unmask.tasks.sparse import SparseVector
@@ -43,9 +44,6 @@ TOKEN_BLOCK = 1024
 """Number of documents whose vectors of tokens are computed and compared at once."""
 QUERIES = 1024
 """Number of queries that are compared with a block of documents at once."""
-_RANGES = ("0e00-0eff", "1000-109f", "1780-17ff", "2e80-2fff", "3040-30ff", "3400-9fff", "f900-faff", "20000-3ffff")
-_UNSPACED = "".join("-".join(f"\\U{int(end, 16):08x}" for end in ends.split("-")) for ends in _RANGES)
-"""Thai and Lao; Myanmar; Khmer; Chinese and Japanese, without their punctuation."""
 _MARKS = range(0x300, 0x20000)
 """Code points among which all combining marks are, but for those that select variants."""
 _JOINERS = "\u200c\u200d"
@@ -349,16 +347,16 @@ class Bm25:
 def _words() -> re.Pattern[str]:
     """Return the pattern of words, or runs of scripts without spaces; `\\w` lacks marks, such as vowels of Hindi."""
     marks = "".join(character for code in _MARKS if category(character := chr(code)).startswith("M"))
-    letters = rf"[^\W{_UNSPACED}]"
+    letters = rf"[^\W{UNSPACED}]"
     inside = rf"(?=[^\0-{chr(_MARKS.start - 1)}])[{marks}{_JOINERS}]+"  # what is no mark is mostly told by the range
-    return re.compile(rf"[{_UNSPACED}]+|{letters}+(?:{inside}{letters}*)*")
+    return re.compile(rf"[{UNSPACED}]+|{letters}+(?:{inside}{letters}*)*")
 
 
 def split_words(text: str) -> list[str]:
     """Return the words of a text that BM25 compares."""
     words = []
     for run in _words().findall(text.replace("İ", "i").lower()):  # not i with a dot above, as Lucene's LowerCaseFilter
-        if len(run) > 1 and re.match(f"[{_UNSPACED}]", run):
+        if len(run) > 1 and re.match(f"[{UNSPACED}]", run):
             words += [first + second for first, second in pairwise(run)]
         else:
             words.append(run)

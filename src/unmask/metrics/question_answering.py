@@ -28,13 +28,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from unmask.metrics.intervals import Measure
-from unmask.support.scripts import NOT_CHINESE, UNSPACED
+from unmask.support.scripts import IDEOGRAPHS, KANA, OF_CLAUSES, UNSPACED
 
 Scorer = Literal["SQuAD", "CMRC 2018", "SQuAD by characters"]
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _ASCII = str.maketrans("", "", string.punctuation)
-_IDEOGRAPHS = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f]")
-_OTHERS = re.compile(f"[{NOT_CHINESE}]")
+_IDEOGRAPHS = re.compile(f"[{IDEOGRAPHS}]")
+_OTHERS = re.compile(f"[{OF_CLAUSES}{KANA}]")
 """Letters of the other scripts without spaces."""
 _MIN_OTHERS = 0.1
 """Minimum share of them in all letters without spaces, from which answers are not Chinese; Japanese has both."""

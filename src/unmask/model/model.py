@@ -30,7 +30,7 @@ from unmask.objectives.objective import Objective, decoder_of
 from unmask.recipes.recipe import read_recipe
 from unmask.support.durable import replace_file
 from unmask.support.environment import SMALLER, naming_shortage
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, refuse_idle
 from unmask.support.fingerprint import fingerprint, fingerprint_values
 from unmask.support.messages import argument
 from unmask.support.model_card import NAME as CARD
@@ -97,10 +97,7 @@ class Model:
             UserError: they have fewer, or it makes no vectors.
         """
         if self.task is not None and self.task.vectors.pooling is None:
-            raise UserError(
-                f"{argument('dimensions')} has no effect: this model is for {self.task.part.replace('_', ' ')}",
-                remedy="omit it",
-            )
+            refuse_idle(f": this model is for {self.task.part.replace('_', ' ')}", dimensions=dimensions)
         pooling = (self.pooling or Pooling()).changed(self.encoder.width, dimensions=dimensions)
         return replace(self, pooling=pooling, task=None if self.task is None else self.task.cut(dimensions))
 
@@ -228,8 +225,7 @@ def load_model(
     """
     if str(source).startswith("random:"):
         return _untrained(str(source), tokenizer, dropout, seed)
-    if tokenizer is not None:
-        raise UserError(f"{argument('tokenizer')} has no effect: the model has its own", remedy="remove it")
+    refuse_idle(": the model has its own", tokenizer=tokenizer)
     directory = find(source, allow_pickle=allow_pickle)
     pretrained, words = read_directory(directory, allow_pickle=allow_pickle)
     new = num_new(pretrained, words, directory)

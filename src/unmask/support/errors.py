@@ -128,6 +128,22 @@ def check_count(name: str, number: int | None) -> None:
         raise UserError(f"{argument(name, number)}: not a whole number from 0 to 999")
 
 
+def refuse_idle(reason: str, **parameters: object) -> None:
+    """Raise an error if parameters have values, but no effect.
+
+    Args:
+        reason: why, as it follows "has no effect": "without …", "on …", or ": …".
+        **parameters: their values; those that are None, False, 0 or empty have none.
+
+    Raises:
+        UserError: one has a value.
+    """
+    if idle := [argument(name) for name, value in parameters.items() if value]:
+        verb, them = ("has", "it") if len(idle) == 1 else ("have", "them")
+        space = "" if reason.startswith(":") else " "
+        raise UserError(f"{', '.join(idle)} {verb} no effect{space}{reason}", remedy=f"omit {them}")
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a suggestion of the most similar `known` name, or a list of all of them."""
     known = sorted(known)

@@ -18,7 +18,7 @@ import torch
 from unmask.data.batches.frame import Frame
 from unmask.data.labelled.identities import Identities
 from unmask.data.labelled.question_files import Question, check_ids
-from unmask.support.errors import UserError, check_unicode
+from unmask.support.errors import UserError, check_unicode, refuse_idle
 from unmask.support.messages import argument
 from unmask.tasks.holding_out import choose_enough_units
 from unmask.tasks.mistakes import Mark, Mistake, Passage
@@ -290,10 +290,7 @@ def check_asked(question: str, *passages: str) -> None:
 
 def refuse_columns(columns: Columns, kind: str | None, form: str) -> None:
     """Raise an error if columns or a format are given for files in JSON."""
-    if columns or kind:
-        raise UserError(
-            f"{argument('columns')} and {argument('format')} have no effect: questions are read in {form} format (JSON)"
-        )
+    refuse_idle(f": questions are read in {form} format (JSON)", columns=columns, format=kind)
 
 
 def check_answers(examples: Sequence[Question]) -> None:

@@ -27,7 +27,7 @@ from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.objectives.objective import Part
-from unmask.support.errors import UserError, check_unicode
+from unmask.support.errors import UserError, check_unicode, refuse_idle
 from unmask.support.messages import argument
 from unmask.support.model_card import Card
 from unmask.tasks.extraction import choose_passages
@@ -97,11 +97,7 @@ class MultipleChoice(Task, frozen=True, kw_only=True, tag="multiple-choice"):
         self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
     ) -> list[Choices]:
         """See `Task`."""
-        if columns or kind:
-            raise UserError(
-                f"{argument('columns')} and {argument('format')} have no effect: choices are read in the format of "
-                "SWAG or RACE"
-            )
+        refuse_idle(": choices are read in the format of SWAG or RACE", columns=columns, format=kind)
         return read_choices(paths, gold=gold)
 
     def pose(self, passage: str, choices: Sequence[str], question: str = "") -> Choices:

@@ -33,7 +33,7 @@ from unmask.support.capabilities import (
 )
 from unmask.support.choices import Precision, check_choice
 from unmask.support.environment import whole
-from unmask.support.errors import UserError, check_count
+from unmask.support.errors import UserError, check_count, refuse_idle
 from unmask.support.messages import argument
 
 if TYPE_CHECKING:
@@ -243,11 +243,7 @@ def choose_machine(
     if precision in ("bf16", "fp16"):
         _refuse_emulation(chosen, precision)
     if chosen.type == "cpu":
-        if deterministic:
-            raise UserError(
-                f"{argument('deterministic')} has no effect on a CPU, which gives the same numbers each time",
-                remedy="omit it",
-            )
+        refuse_idle("on a CPU, which gives the same numbers each time", deterministic=deterministic)
         keep_memory()
         return Machine(chosen, precision, workers or 0)
     if chosen.type == "cuda":

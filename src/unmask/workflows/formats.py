@@ -15,7 +15,7 @@ from unmask.inference.program import CALIBRATION
 from unmask.model.directory import models_of_tasks, write_tasks
 from unmask.model.model import Model, load_model, save_model
 from unmask.support.durable import new_directory, refuse_filled
-from unmask.support.errors import UserError, nearest
+from unmask.support.errors import UserError, nearest, refuse_idle
 from unmask.support.fingerprint import fingerprint
 from unmask.support.messages import argument
 from unmask.support.model_card import Origin, model_card
@@ -68,18 +68,15 @@ def export(
     """
     folder, display, sources = Path(out), Display(quiet=quiet), as_sources(data, encoding)
     refuse_filled(folder)
-    if not sources and (columns or encoding is not None):
-        idle = f"{argument('columns')} and {argument('encoding')}"
-        raise UserError(f"{idle} have no effect without {argument('data')}", remedy="omit them")
+    if not sources:
+        refuse_idle(f"without {argument('data')}", columns=columns, encoding=encoding)
     if format not in EXPORTERS:
         raise UserError(f"{argument('format', format)}: unknown", remedy=nearest(format, EXPORTERS))
     if format not in PROGRAMS:
         chosen = argument("format", format)
         if precision != "float32":
             raise UserError(f"{chosen} is written in float32", remedy=f"omit {argument('precision')}")
-        if head or sources or target != "any":
-            idle = f"{argument('head')}, {argument('data')} and {argument('target')}"
-            raise UserError(f"{idle} have no effect with {chosen}", remedy="omit them")
+        refuse_idle(f"with {chosen}", head=head, data=sources, target=target != "any")
     if tasks := models_of_tasks(model):
         if head or sources:
             raise UserError(

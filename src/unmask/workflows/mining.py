@@ -39,7 +39,7 @@ from unmask.inference.search import Nearest, check_reranks, check_vectors, embed
 from unmask.inference.stream import check_out, summed
 from unmask.support.choices import Device, MinedRows, Precision, TextFormat, check_choice
 from unmask.support.durable import only_writer, replace_file
-from unmask.support.errors import ShareNote, UserError, counted
+from unmask.support.errors import ShareNote, UserError, counted, refuse_idle
 from unmask.support.messages import argument
 from unmask.tasks.damaged_examples import describe_damaged
 from unmask.tasks.prediction_tables import TABLES, check_cells, write_rows
@@ -129,15 +129,12 @@ def mine(
     """
     check_choice("rows", rows, MinedRows)
     _check_numbers(negatives, margin, skip, easy or 0)
-    if easy is not None and rows != "graded":
-        raise UserError(
-            f"{argument('easy', easy)} has no effect: the texts of the other rows of a step are negatives",
-            remedy=f"omit it, or pass {argument('rows', 'graded')}",
-        )
-    if teacher is not None and rows != "tuples":
-        raise UserError(
-            f"{argument('teacher', teacher)} has no effect: its scores are written with tuples",
-            remedy=f"pass {argument('rows', 'tuples')}",
+    if rows != "graded":
+        reason = f"without {argument('rows', 'graded')}: the texts of the other rows of a step are negatives"
+        refuse_idle(reason, easy=easy is not None)
+    if rows != "tuples":
+        refuse_idle(
+            f"without {argument('rows', 'tuples')}, with which its scores are written", teacher=teacher is not None
         )
     path = None if out is None else Path(out)
     sources, more = as_sources(data, encoding), as_sources(corpus, encoding)

@@ -29,7 +29,7 @@ from unmask.families.checkpoints.huggingface import read_settings
 from unmask.model.directory import find_tokenizer
 from unmask.support.choices import Documents, Files, as_files, as_url
 from unmask.support.durable import new_directory, refuse_filled
-from unmask.support.errors import UserError, check_unicode, counted
+from unmask.support.errors import UserError, check_unicode, counted, refuse_idle
 from unmask.support.messages import argument
 from unmask.training.runs.display import Display
 
@@ -74,14 +74,9 @@ def train_tokenizer(
         UserError: the directory is not empty, the files hold no text, or a parameter has no effect.
     """
     display = Display(quiet=quiet)
-    if kind in train.CASED and cased:
-        raise UserError(
-            f"{argument('cased')} has no effect on {argument('kind', kind)}, which always keeps capitals and accents"
-        )
-    if kind in train.CASED and coverage is not None:
-        raise UserError(
-            f"{argument('coverage')} has no effect on {argument('kind', kind)}, which leaves out no character"
-        )
+    if kind in train.CASED:
+        fixed = f"on {argument('kind', kind)}, which keeps capitals, accents and all characters"
+        refuse_idle(fixed, cased=cased, coverage=coverage is not None)
     share = COVERAGE if coverage is None else coverage
     if not 0 < share <= 1:
         raise UserError(f"{argument('coverage')} must be above 0 and at most 1, not {share:g}")
@@ -170,8 +165,8 @@ def tokenize(
         raise UserError(f"give texts or {argument('data', 'FILE')}, not both")
     if not texts and not data:
         raise UserError("there is no text to tokenize", remedy=f"give texts, or {argument('data', 'FILE')}")
-    if encoding is not None and not data:
-        raise UserError(f"{argument('encoding')} has no effect without {argument('data')}")
+    if not data:
+        refuse_idle(f"without {argument('data')}", encoding=encoding)
     check_unicode(texts)
     lines = _lines(with_encoding(as_url(data), encoding)) if data else iter(texts)
     return _encoded(_load(tokenizer, special=special), lines, special=special)

@@ -135,7 +135,7 @@ def test_what_has_no_effect_is_refused(collection, encoder, tmp_path, recipe, to
     for options, message in (
         ({"columns": {"text": "a"}}, "columns has no effect: this is a collection for search"),
         ({"encoding": "latin-1"}, "encoding has no effect: this is a collection"),
-        ({"field": "body"}, "field, documents and strict have no effect: this is a collection"),
+        ({"field": "body"}, "field has no effect: this is a collection"),
         ({"depth": 0}, "depth=0: at least one is needed"),
     ):
         with pytest.raises(UserError, match=message):

@@ -17,7 +17,7 @@ def lesson(train=("train.tsv",), **more):
     [
         ({"train": ()}, "there is nothing to learn from; pass train, unlabelled, corpus or text"),
         ({"augment": -1}, "augment must not be negative, not -1"),
-        ({"masked_lm": "model"}, "masked_lm has no effect without augment; remove it"),
+        ({"masked_lm": "model"}, "masked_lm has no effect without augment; omit it"),
         ({"examples": 0}, "examples=0: at least one is needed"),
         ({"train": (), "unlabelled": ["texts.txt"], "examples": 3}, "examples has no effect without train"),
         ({"init": "model", "layers": 2}, "layers has no effect with init"),

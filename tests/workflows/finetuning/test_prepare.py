@@ -161,7 +161,7 @@ def test_the_recipe_of_a_run_runs_again_exactly(classifier, rows, tmp_path):
             precision="float32",
             quiet=True,
         )
-    with pytest.raises(UserError, match="frozen and downstream have no effect with recipe"):
+    with pytest.raises(UserError, match="frozen has no effect with recipe"):
         finetune(
             "classification",
             classifier,

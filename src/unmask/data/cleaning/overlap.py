@@ -30,8 +30,8 @@ from unmask.data.text.pages import read_pages
 from unmask.data.text.record_files import has_reader, read_file
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
+from unmask.support.scripts import UNSPACED
 
-_UNSPACED = "\u3400-\u4dbf\u4e00-\u9fff\u3040-\u30ff\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
 _MARKS = range(0x300, 0x20000)
 """Code points among which are marks, such as vowels of Hindi and Thai, which belong to the letter before them."""
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
@@ -118,8 +118,8 @@ def word_hashes(text: str) -> np.ndarray:
 def _words() -> re.Pattern[str]:
     """Return the pattern of a word; `\\w` lacks marks, and joiners, which Persian has within words."""
     marks = "".join(mark for code in _MARKS if unicodedata.category(mark := chr(code)).startswith("M"))
-    letters, inside = rf"[^\W_{_UNSPACED}]", rf"(?=[^\0-{chr(_MARKS.start - 1)}])[{marks}\u200c\u200d]"
-    return re.compile(rf"[{_UNSPACED}](?:{inside})*|{letters}+(?:{inside}+{letters}*)*")
+    letters, inside = rf"[^\W_{UNSPACED}]", rf"(?=[^\0-{chr(_MARKS.start - 1)}])[{marks}\u200c\u200d]"
+    return re.compile(rf"[{UNSPACED}](?:{inside})*|{letters}+(?:{inside}+{letters}*)*")
 
 
 @lru_cache(1 << 17)

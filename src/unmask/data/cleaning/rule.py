@@ -18,11 +18,10 @@ from functools import cached_property
 
 import msgspec
 
-_UNSPACED = re.compile(
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff]"
-)
-"""Letters of scripts without spaces: Thai, Lao, Burmese, Khmer, kana, Han."""
-_CHARACTER_OR_WORD = re.compile(f"{_UNSPACED.pattern}|[^\\s{_UNSPACED.pattern[1:-1]}]+")
+from unmask.support.scripts import UNSPACED
+
+_UNSPACED = re.compile(f"[{UNSPACED}]")
+_CHARACTER_OR_WORD = re.compile(f"[{UNSPACED}]|[^\\s{UNSPACED}]+")
 _SHARE = 0.3
 """Share of such letters from which a document is in such a script."""
 

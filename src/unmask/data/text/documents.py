@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -34,7 +34,7 @@ from unmask.data.text.files import (
 from unmask.data.text.json_keys import check_keys
 from unmask.data.text.pages import as_paragraphs, read_pages
 from unmask.data.text.record_files import has_reader, read_file
-from unmask.support.errors import UserError, counted, nearest
+from unmask.support.errors import UserError, counted, nearest, refuse_idle
 from unmask.support.messages import argument
 
 Line = tuple[int, bytes | None]
@@ -72,6 +72,10 @@ class TextOptions:
     def __post_init__(self) -> None:
         if self.encoding is not None:
             check_encoding(self.encoding)
+
+    def changed(self) -> dict[str, str | bool]:
+        """Return the options that are not the default ones, by their names."""
+        return {name: value for name, value in asdict(self).items() if value != getattr(TextOptions, name)}
 
 
 @dataclass
@@ -175,13 +179,11 @@ def refuse_idle_options(paths: Sequence[str | Path], options: TextOptions) -> No
     for path in paths:
         if has_reader(path) or pages_of(path) not in ("", "html"):
             refuse_encoding(with_encoding(path, options.encoding))
-    if "records" not in forms and options.field != "text":
-        raise UserError(f"{argument('field')} has no effect: none of the files is JSON Lines", remedy="leave it out")
+    if "records" not in forms:
+        refuse_idle(": none of the files is JSON Lines", field=options.field != "text")
     if "text" not in forms and options.documents in ("file", "blank-line"):
         what = "in JSON Lines each line" if forms == {"records"} else "in such files each record"
-        raise UserError(
-            f"{argument('documents', options.documents)} has no effect: {what} is a document", remedy="leave it out"
-        )
+        refuse_idle(f": {what} is a document", documents=options.documents)
 
 
 def read_documents(paths: Sequence[str | Path], options: TextOptions, skipped: Skipped) -> Iterator[str]:

@@ -17,6 +17,7 @@ remains for longer tokens.
 
 from __future__ import annotations
 
+import re
 import sys
 import unicodedata
 from collections import Counter
@@ -24,7 +25,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from unmask.data.tokenizers.words import CLAUSES
+from unmask.support.scripts import OF_CLAUSES
 
 COVERAGE = 0.9999
 """Share of the characters of a text, counted as often as they occur, that its vocabulary covers."""
@@ -85,7 +86,7 @@ def suited_vocabulary(texts: Iterable[str], size: int) -> tuple[str, int, bool]:
     marked = sum(count for character, count in letters.items() if _is_marked(character))
     total = max(1, sum(letters.values()))
     lowercase = marked < MARKED * total
-    of_clauses = sum(count for character, count in letters.items() if _is_of_clause(character))
+    of_clauses = sum(count for character, count in letters.items() if re.match(f"[{OF_CLAUSES}]", character))
     kind = "unigram" if of_clauses >= UNSPACED * total else "wordpiece"
     covered = covered_characters(characters)
     alphabet = {part for character in covered for part in (_stripped(character) if lowercase else character)}
@@ -100,10 +101,6 @@ def count_characters(texts: Iterable[str]) -> dict[str, int]:
         of_text = np.bincount(np.frombuffer(text.encode("utf-32-le"), np.uint32))
         counts[: len(of_text)] += of_text
     return {chr(code): int(counts[code]) for code in counts.nonzero()[0]}
-
-
-def _is_of_clause(letter: str) -> bool:
-    return any(first <= ord(letter) <= last for first, last in CLAUSES)
 
 
 def _is_marked(letter: str) -> bool:

@@ -31,6 +31,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from unmask.support.scripts import UNSPACED
+
 if TYPE_CHECKING:
     from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
 
@@ -64,12 +66,7 @@ def is_cut(word: str) -> bool:
 
 
 _LETTER, _OTHER, _UNSPACED, _SPACE, _SPECIAL = range(5)
-CLAUSES = ((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF))
-"""Code points of Thai and Lao; Myanmar; Khmer: between spaces there is a clause, not a word."""
-_RANGES = (*CLAUSES, (0x2E80, 0xA4CF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
-"""And of Chinese and Japanese, with further blocks of Chinese characters."""
-_PUNCTUATION = (0x3000, 0x303F)
-"""Code points of punctuation within these ranges."""
+_UNSPACED_LETTER = re.compile(f"[{UNSPACED}]")
 
 
 class WordStarts:
@@ -123,7 +120,7 @@ def _kind(text: str, index: int) -> int:
             (ord(character) - 0xDC00 for character in reversed(start) if 0xDCC0 <= ord(character) <= 0xDCFF), None
         )
         return -1 if byte is None else _of_first_byte(byte)
-    if any(low <= code <= high for low, high in _RANGES) and not _PUNCTUATION[0] <= code <= _PUNCTUATION[1]:
+    if _UNSPACED_LETTER.match(text[index]):
         return _UNSPACED
     return _LETTER if text[index].isalnum() else _OTHER
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from html import escape
 from itertools import pairwise
 
+from unmask.support.html_page import html_page
 from unmask.tasks.mistakes import Mark, Mistake, Passage
 
 WORST = 100
@@ -66,26 +67,8 @@ def errors_page(title: str, about: Sequence[str], mistakes: Sequence[Mistake]) -
         paragraphs.append(LEGEND)
     header = "\n".join(f"<p>{paragraph}</p>" for paragraph in paragraphs)
     body = "\n".join(_article(number, mistake) for number, mistake in enumerate(shown, start=1))
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(title)}</title>
-<style>{STYLE}</style>
-</head>
-<body>
-<header>
-<h1>{escape(title)}</h1>
-{header}
-</header>
-<main>
-{body}
-</main>
-</body>
-</html>
-"""
+    content = f"<header>\n<h1>{escape(title)}</h1>\n{header}\n</header>\n<main>\n{body}\n</main>"
+    return html_page(title, STYLE, content)
 
 
 def _article(number: int, mistake: Mistake) -> str:

@@ -27,7 +27,7 @@ from unmask.inference.predictor import Predictor
 from unmask.inference.stream import refuse_input
 from unmask.support.choices import Device, Documents, Format, PllKind, Precision, Suite, as_texts, check_choice
 from unmask.support.durable import check_folder, only_writer
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, refuse_idle
 from unmask.support.messages import argument, rendered
 from unmask.tasks.tuning import describe_effect
 from unmask.training.machine import choose_machine
@@ -117,10 +117,10 @@ def evaluate(
         "metrics": metrics,
     }
     if suite is None:
-        _refuse_idle({"limit": limit is not None, "pll": pll}, f"{argument('suite')} is not given")
+        refuse_idle(f"without {argument('suite')}", limit=limit is not None, pll=pll)
     else:
         check_choice("suite", suite, Suite)
-        _refuse_idle(labelled, f"{argument('suite', suite)} scores a language model")
+        refuse_idle(f": {argument('suite', suite)} scores a language model", **labelled)
     machine = choose_machine(device, precision)
     display = Display(quiet=quiet)
     collection = next((source for source in files if suite is None and find_collection(source)), None)
@@ -136,30 +136,25 @@ def evaluate(
     if collection is not None:
         if len(sources) > 1:
             raise UserError("a search is evaluated on one collection at a time", file=collection)
-        reason = "this is a collection for search, not labeled examples or text"
-        _refuse_idle(labelled | {"against": None, "encoding": encoding}, reason)
-        _refuse_text_options(options, reason)
+        reason = ": this is a collection for search, not labeled examples or text"
+        refuse_idle(reason, **labelled | {"against": None} | options.changed())
         systems = [str(system) for system in (model, against, first_stage) if system]
         if all(system == BM25 or is_run(system) for system in systems):
-            _refuse_idle({"dimensions": dimensions}, "no model makes vectors")
+            refuse_idle(": no model makes vectors", dimensions=dimensions)
         with only_writer(None if run_file is None else Path(run_file), "run_file"):
             result = evaluate_retrieval(
                 model, collection, load=load, against=against, first_stage=first_stage, depth=depth, run_file=run_file
             )
         return _finished(result, start, display)
-    _refuse_idle(
-        {"first_stage": first_stage, "depth": depth, "run_file": run_file},
-        f"{argument('data')} is no directory with {CORPUS}",
-    )
+    reason = f": {argument('data')} is no directory with {CORPUS}"
+    refuse_idle(reason, first_stage=first_stage, depth=depth, run_file=run_file)
     predictor = load(model)
-    if dimensions is not None and predictor.model.task is None:
-        _refuse_idle(
-            {"dimensions": dimensions}, "the model is not fine-tuned, and the data is no collection for search"
-        )
+    if predictor.model.task is None:
+        refuse_idle(": the model is not fine-tuned, and the data is no collection for search", dimensions=dimensions)
     if suite is not None:
         result = _evaluate_suite(predictor, files, suite, limit, pll, options, display)
     elif predictor.model.task is not None:
-        _refuse_text_options(options, "the model is fine-tuned, so the data is labeled")
+        refuse_idle(": the model is fine-tuned, so the data is labeled", **options.changed() | {"encoding": None})
         with only_writer(None if errors is None else Path(errors), "errors"):
             result = evaluate_task(
                 predictor,
@@ -173,7 +168,7 @@ def evaluate(
                 names=(str(model), str(against or "")),
             )
     else:
-        _refuse_idle(labelled, "the model is not fine-tuned, so the data is plain text")
+        refuse_idle(": the model is not fine-tuned, so the data is plain text", **labelled)
         if not files:
             raise UserError("a pretrained encoder is evaluated on files of text", remedy="pass paths")
         result = evaluate_encoder(predictor.model, files, options=options, machine=machine, display=display)
@@ -213,32 +208,12 @@ def _evaluate_suite(
     unit = "pairs of each paradigm" if suite == "blimp" else "documents"
     first = [] if limit is None else [f"at most the first {limit:,} {unit}"]
     if suite == "blimp":
-        if options != TextOptions():
-            names = ", ".join(argument(name) for name in ("field", "documents", "strict"))
-            raise UserError(
-                f"{names} and {argument('encoding')} have no effect: BLiMP is JSON Lines in UTF-8", remedy="omit them"
-            )
+        refuse_idle(": BLiMP is JSON Lines in UTF-8", **options.changed())
         result, notes = evaluate_pairs(likelihood, read_pairs(files, limit=limit), display), first
     else:
         texts, skipped = read_texts(files, options, limit)
         result, notes = evaluate_bits(likelihood, texts, display), [*first, *skipped]
     return result | {"scored_by": likelihood.description, "notes": [likelihood.description, *notes, *result["notes"]]}
-
-
-def _refuse_text_options(options: TextOptions, reason: str) -> None:
-    """Raise an error if options of plain text are given, which have no effect for this reason."""
-    if options != TextOptions(encoding=options.encoding):
-        names = f"{argument('field')}, {argument('documents')} and {argument('strict')}"
-        raise UserError(f"{names} have no effect: {reason}", remedy="omit them")
-
-
-def _refuse_idle(parameters: Mapping[str, object], reason: str) -> None:
-    """Raise an error if parameters have values, but no effect, for this reason."""
-    if idle := [argument(name) for name, value in parameters.items() if value]:
-        verb = "has" if len(idle) == 1 else "have"
-        raise UserError(
-            f"{', '.join(idle)} {verb} no effect: {reason}", remedy="omit it" if len(idle) == 1 else "omit them"
-        )
 
 
 def _check_page(path: Path, files: Sequence[str | Path]) -> None:

@@ -39,8 +39,7 @@ from unmask.objectives.bidirectional_lm import BidirectionalLM
 from unmask.objectives.objective import Decoding
 from unmask.support.capabilities import cpu_or_gpu
 from unmask.support.choices import PllKind
-from unmask.support.errors import UserError
-from unmask.support.messages import argument
+from unmask.support.errors import UserError, refuse_idle
 from unmask.training.runs.display import Display
 
 HEADS = ("masked_lm", "causal_lm", "permutation_lm", "bidirectional_lm")
@@ -79,8 +78,8 @@ class Likelihood:
         self.head = lm_head(model)
         if self.head == "masked_lm" and model.new_tokens:
             raise UserError("the model has no trained weights of its special tokens, such as [MASK]")
-        if self.head != "masked_lm" and pll is not None:
-            raise UserError(f"{argument('pll')} has no effect: the model is no masked language model", remedy="omit it")
+        if self.head != "masked_lm":
+            refuse_idle(": the model is no masked language model", pll=pll)
         self.tokenizer = model.tokenizer
         self.by_word = pll == "word-l2r"
         self.starts = self.head != "causal_lm" or not model.new_tokens

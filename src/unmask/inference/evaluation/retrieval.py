@@ -39,7 +39,7 @@ from unmask.inference.search import (
 from unmask.inference.stream import summed
 from unmask.metrics.intervals import Measure, differences, intervals, measure_all
 from unmask.metrics.retrieval import measure_queries, query_metrics
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, refuse_idle
 from unmask.support.messages import argument
 
 BM25 = "bm25"
@@ -111,8 +111,8 @@ def evaluate_retrieval(
     first = None if first_stage is None else ranked_by(first_stage, first=None)
     ranked = ranked_by(model, first=first)
     other = None if against is None else ranked_by(against, first=first)
-    if first is not None and not ranked.by_depth and not (other and other.by_depth):
-        raise UserError(f"{argument('first_stage')} has no effect: no model reranks what it finds", remedy="omit it")
+    if not ranked.by_depth and not (other and other.by_depth):
+        refuse_idle(": no model reranks what it finds", first_stage=first_stage)
     measure = measure_rankings(collection, ranked.rankings)
     notes = [*collection.notes, *ranked.notes]
     result: dict[str, Any] = {

@@ -18,8 +18,6 @@ Lines.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
@@ -37,6 +35,7 @@ from unmask.data.labelled.table import Source
 from unmask.data.labelled.tagged_file import DOCUMENT, write_columns
 from unmask.data.labelled.tagged_sentence import TaggedSentence
 from unmask.support.errors import counted
+from unmask.support.html_page import html_page
 from unmask.tasks.prediction_tables import TABLES, free_name, write_rows
 from unmask.tasks.rows import RowTask
 from unmask.workflows.auditing.suspects import Audited, Ranking
@@ -151,41 +150,25 @@ def audit_page(kind: str, ranking: Ranking, records: Sequence[Mapping[str, Any]]
         name: name of the file that it writes.
     """
     style = (FILES / "audit.css").read_text(encoding="utf8")
-    script = _script()
     suspects = sum(example.is_suspect for example in ranking.examples)
     field = "tags" if kind == "token-classification" else "label"
     # each as JSON without its labels, which begin as `given`: JavaScript would round large numbers in other columns
     rest = [msgspec.json.encode({key: record[key] for key in record if key != field}).decode() for record in records]
     content = {"kind": kind, "labels": ranking.labels, "suspects": suspects, "name": name, "records": rest}
     data = msgspec.json.encode(content).decode().replace("<", "\\u003c")  # ends no element
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     title = "Labels to look at"
     about = (
         f"{counted(suspects, 'example')} of {len(records):,}. The classifier agrees with {100 * ranking.agreement:.1f} "
         f"% of all labels; the estimated share of wrong ones is {100 * ranking.noise:.1f} %."
     )
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; \
-script-src 'sha256-{digest}'">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>{style}</style>
-</head>
-<body>
-<header>
+    body = f"""<header>
 <h1>{title}</h1>
 <p>{escape(about)} Choose the right label of each; one that is right stays as it is.</p>
 <div class="bar"><span id="count" role="status"></span><button id="save" type="button">Save the file</button></div>
 </header>
 <main id="examples"></main>
-<script type="application/json" id="data">{data}</script>
-<script>{script}</script>
-</body>
-</html>
-"""
+<script type="application/json" id="data">{data}</script>"""
+    return html_page(title, style, body, script=_script())
 
 
 def _used(wanted: Wanted, names: Sequence[str], row: Row) -> set[str]:

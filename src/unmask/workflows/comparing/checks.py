@@ -9,7 +9,7 @@ import msgspec
 
 from unmask.data.labelled.label_cells import shown
 from unmask.recipes.recipe import FinetuningRecipe, as_recipe
-from unmask.support.errors import UserError, nearest
+from unmask.support.errors import UserError, nearest, refuse_idle
 from unmask.support.messages import argument
 from unmask.support.settings import Overrides, convert, put
 from unmask.tasks import TASKS
@@ -60,13 +60,11 @@ def check_comparison(comparison: Comparison) -> None:
     if random and not comparison.text and not any(arm.model for arm in arms.values()):
         raise UserError(f"arm '{random[0]}' needs a tokenizer", remedy=f"pass {argument('text')}, or add a checkpoint")
     if comparison.text and comparison.tasks and not training and not random:
-        raise UserError(f"{argument('text')} has no effect: no arm is trained on it", remedy="remove it")
-    if comparison.outlook and not training:
-        raise UserError(f"{argument('outlook')} has no effect: no arm is trained on text", remedy="remove it")
-    if comparison.budget and not training:
-        raise UserError(f"{argument('budget')} has no effect: no arm is trained on text", remedy="remove it")
-    if comparison.search and not (training or comparison.tasks):
-        raise UserError(f"{argument('search')} has no effect: nothing is trained", remedy="remove it")
+        refuse_idle(": no arm is trained on it", text=comparison.text)
+    if not training:
+        refuse_idle(": no arm is trained on text", outlook=comparison.outlook, budget=comparison.budget)
+    if not (training or comparison.tasks):
+        refuse_idle(": nothing is trained", search=comparison.search)
     if comparison.settings and not training and not random:
         raise UserError("settings have no effect: no arm has a recipe", remedy="remove them")
     if comparison.design != "full" and not comparison.vary:

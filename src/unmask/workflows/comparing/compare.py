@@ -16,7 +16,7 @@ from unmask.data.labelled.hub_data import PREFIX, is_url, refuse_urls
 from unmask.inference.evaluation.likelihood import HEADS, lm_head
 from unmask.model.model import load_model
 from unmask.support.choices import Device, Documents, Files, Format, Precision, as_files, as_texts, exists
-from unmask.support.errors import UserError, check_count
+from unmask.support.errors import UserError, check_count, refuse_idle
 from unmask.support.messages import argument
 from unmask.support.urls import Url
 from unmask.support.workers import local_workers, work_on_ray
@@ -139,13 +139,14 @@ def compare(
     check_count("workers", workers)
     check_price(price)
     restrictions = limits(as_texts(at_most))
-    if dry_run and restrictions and not slurm:
-        raise UserError(f"{argument('at_most')} has no effect on a list of cells", remedy="omit it")
-    if slurm and engine != "local":
-        raise UserError(f"{argument('engine')} has no effect on a script for Slurm", remedy="omit it")
-    alone = {"workers": workers > 1, "engine": engine != "local", "slurm": slurm, "at_most": restrictions}
-    if first and (idle := [argument(name) for name, value in alone.items() if value]):
-        raise UserError(f"{', '.join(idle)}: no effect on a first look, which this process takes", remedy="omit them")
+    chosen = {"engine": engine != "local"}
+    if dry_run and not slurm:
+        refuse_idle("on a list of cells", at_most=restrictions)
+    if slurm:
+        refuse_idle("on a script for Slurm", **chosen)
+    if first:
+        reason = "on a first look, which this process takes"
+        refuse_idle(reason, workers=workers > 1, **chosen, slurm=slurm, at_most=restrictions)
     machine, display, out = choose_machine(device, precision), Display(quiet=quiet), Path(out)
     of_task = {
         "task": task != "classification",
@@ -175,9 +176,9 @@ def compare(
         settings = read_comparison(comparison)
         named = [file for each in settings.tasks.values() for file in (*each.train, *each.test, *each.unlabelled)]
         refuse_urls(named, comparison)
-    elif not train and (idle := [argument(name) for name, value in of_task.items() if value]):
-        raise UserError(f"without {argument('train')}, {', '.join(idle)} would be ignored", remedy="omit them")
     else:
+        if not train:
+            refuse_idle(f"without {argument('train')}", **of_task)
         words = arms.split(",") if isinstance(arms, str) else [word for part in arms for word in part.split(",")]
         data = TaskData(
             task=task,

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from unmask.data.text.documents import TextOptions
 from unmask.support.messages import call
 from unmask.workflows.comparing.cells import CORPUS, HELD, RUN, TOKENIZER, Cell, folder_of, result_of
 
@@ -22,9 +20,7 @@ def command_of(out: Path, cell: Cell) -> str:
         init = {"init": paths["model"]} if paths["model"] else {}
         return call("pretrain", recipe, corpus=corpus, out="RUN", **init)
     if cell.kind == "corpus":
-        read = {
-            name: value for name, value in asdict(paths["reading"]).items() if value != getattr(TextOptions(), name)
-        }
+        read = paths["reading"].changed()
         tokenizer = paths["model"] or folder / TOKENIZER
         return call("corpus build", *paths["text"], tokenizer=tokenizer, out="CORPUS", **read)
     model = next((needed[name] / RUN for name in ("model", "score") if name in needed), paths.get("model"))

@@ -13,6 +13,7 @@ import msgspec
 
 from unmask.support.durable import replace_file
 from unmask.support.errors import counted
+from unmask.support.html_page import html_page
 from unmask.support.messages import in_command, rendered
 from unmask.training.runs.display import duration
 from unmask.workflows.comparing.cells import BITS
@@ -164,29 +165,13 @@ def as_page(outcome: Outcome) -> str:
         + _examples(outcome)
         + _details(outcome)
     )
-    return html_page("Which encoder?", parts)
+    return report_page("Which encoder?", parts)
 
 
-def html_page(title: str, parts: Iterable[str]) -> str:
-    """Return a page that loads nothing and runs no script, given the HTML of what it consists of."""
-    body = "\n".join(parts)
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(title)}</title>
-<style>{STYLE.read_text(encoding="utf8")}</style>
-</head>
-<body>
-<main>
-<h1>{escape(title)}</h1>
-{body}
-</main>
-</body>
-</html>
-"""
+def report_page(title: str, parts: Iterable[str]) -> str:
+    """Return the page of a report, given the HTML of what it consists of."""
+    content = "\n".join(["<main>", f"<h1>{escape(title)}</h1>", *parts, "</main>"])
+    return html_page(title, STYLE.read_text(encoding="utf8"), content)
 
 
 def _quality_and_cost(outcome: Outcome, scored: Sequence[ArmOutcome]) -> list[str]:

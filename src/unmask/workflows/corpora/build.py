@@ -20,7 +20,7 @@ from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.model.directory import find_tokenizer
 from unmask.support.choices import Documents, Engine, Files, as_files, check_choice
 from unmask.support.environment import num_cores
-from unmask.support.errors import UserError, check_count
+from unmask.support.errors import UserError, check_count, refuse_idle
 from unmask.support.messages import argument
 from unmask.training.runs.display import Display
 from unmask.workflows.corpora.building import build_by_tasks, is_complete, needs_tasks, remove_tasks
@@ -87,9 +87,8 @@ def build_corpus(
     display, paths, options = Display(quiet=quiet), as_files(files), TextOptions(field, documents, strict, encoding)
     processes = num_cores() if workers is None else workers
     rules = read_rules(as_files(clean), as_files(exclude_overlap))
-    if quality is None and (quality_label, min_quality) != (None, None):
-        idle = argument("quality_label" if min_quality is None else "min_quality")
-        raise UserError(f"{idle} has no effect without {argument('quality')}", remedy="omit it")
+    if quality is None:
+        refuse_idle(f"without {argument('quality')}", quality_label=quality_label, min_quality=min_quality is not None)
     tokenizer = tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(find_tokenizer(tokenizer))
     folder, cleaned, held = cleaning_folder(Path(out)), None, as_files(heldout)
     names = {*rules.names, *(["quality"] if quality is not None else [])}

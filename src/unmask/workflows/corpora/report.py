@@ -16,7 +16,7 @@ from unmask.support.errors import UserError, counted, printable
 from unmask.support.messages import argument, in_command, rendered
 from unmask.training.runs.display import Display
 from unmask.workflows.comparing.pictures import histogram
-from unmask.workflows.comparing.report import figure, html_page
+from unmask.workflows.comparing.report import figure, report_page
 from unmask.workflows.corpora.advice import Advice, advise, percent, short
 from unmask.workflows.corpora.survey import Survey, survey
 
@@ -80,7 +80,7 @@ def as_page(survey: Survey, advice: Sequence[Advice]) -> str:
         *_texts(survey),
         *_measured(survey),
     ]
-    return html_page(f"Corpus {survey.name}", parts)
+    return report_page(f"Corpus {survey.name}", parts)
 
 
 def _advice(advice: Sequence[Advice]) -> Iterable[str]:

@@ -29,7 +29,7 @@ from unmask.inference.load import load
 from unmask.inference.predictor import Predictor
 from unmask.objectives.objective import decoder_of
 from unmask.support.durable import only_writer, replace_file, replaced_directory
-from unmask.support.errors import InputWarning, UserError
+from unmask.support.errors import InputWarning, UserError, refuse_idle
 from unmask.support.fingerprint import fingerprint_values
 from unmask.support.messages import argument
 from unmask.tasks.classification import Classification
@@ -177,8 +177,7 @@ def _judgment(
     """Return what documents are that stay, from which number on, and what gives these numbers of texts."""
     task = teacher.model.task
     if isinstance(task, Regression):
-        if label is not None:
-            raise UserError(f"{argument('quality_label')} has no effect: the model predicts a number")
+        refuse_idle(": the model predicts a number", quality_label=label)
         if minimum is None:
             raise UserError("the model predicts a number", remedy=f"pass {argument('min_quality', 'N')}")
         return f"{minimum:g} or more", minimum, lambda texts: np.array([each.score for each in _asked(teacher, texts)])

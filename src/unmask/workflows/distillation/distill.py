@@ -15,7 +15,7 @@ from unmask.model.model import load_model
 from unmask.recipes.recipe import Recipe, as_recipe
 from unmask.support.choices import Device, Documents, Files, Format, Precision, as_files
 from unmask.support.environment import num_cores, refuse_several_processes
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, refuse_idle
 from unmask.support.messages import argument, call
 from unmask.support.settings import Overrides, check_overrides
 from unmask.training.machine import Machine, choose_machine
@@ -128,13 +128,12 @@ def distill(
     }
     _refuse_several({"corpus": corpus, "text": list(paths), **labelled})
     on_text = corpus is not None or bool(paths)
-    if on_text and (idle := [name for name, value in for_task.items() if value]):
-        raise UserError(f"{argument(idle[0])} has no effect on text", remedy="omit it")
-    if corpus is not None and encoding is not None:
-        raise UserError(f"{argument('encoding')} has no effect on a corpus, which is already built", remedy="omit it")
-    if not paths and reading != TextOptions(encoding=encoding):
-        names = f"{argument('field')}, {argument('documents')} and {argument('strict')}"
-        raise UserError(f"{names} have an effect on {argument('text')} only", remedy="omit them")
+    if on_text:
+        refuse_idle("on text", **for_task)
+    if corpus is not None:
+        refuse_idle("on a corpus that is already built", encoding=encoding)
+    if not paths:
+        refuse_idle(f"without {argument('text')}", **reading.changed() | {"encoding": None})
     check_start(init, layers)
     fixed = argument("init") if init is not None else argument("layers") if layers is not None else ""
     refuse_fixed(changes, encoder=fixed, tokenizer="the student has the teacher's tokenizer")

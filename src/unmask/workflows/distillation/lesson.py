@@ -25,7 +25,7 @@ from unmask.inference.predictor import Predictor
 from unmask.model.model import Model, load_model
 from unmask.objectives.soft_targets import NAME as SOFT_TARGETS
 from unmask.recipes.recipe import Recipe
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, refuse_idle
 from unmask.support.messages import argument, setting
 from unmask.support.settings import Overrides
 from unmask.tasks.damaged_examples import describe_damaged
@@ -90,15 +90,12 @@ class Lesson:
                 ),
             )
         check_number_of_examples(self.examples)
-        if self.examples is not None and not self.files.train:
-            raise UserError(
-                f"{argument('examples')} has no effect without {argument('train')}, whose examples it counts",
-                remedy="omit it",
-            )
+        if not self.files.train:
+            refuse_idle(f"without {argument('train')}, whose examples it counts", examples=self.examples)
         if self.augment < 0:
             raise UserError(f"{argument('augment')} must not be negative, not {self.augment}")
-        if self.masked_lm is not None and not self.augment:
-            raise UserError(f"{argument('masked_lm')} has no effect without {argument('augment')}", remedy="remove it")
+        if not self.augment:
+            refuse_idle(f"without {argument('augment')}", masked_lm=self.masked_lm)
         check_start(self.init, self.layers)
         for key, value in self.settings.items():
             if key.split(".")[0] in ELSEWHERE:

@@ -26,7 +26,7 @@ from unmask.families.bert import BertSettings
 from unmask.families.distilbert import DistilBertSettings
 from unmask.model.model import Model, build_encoder
 from unmask.nn.encoders.encoder import SEPARATE_LAYERS, Encoder
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, refuse_idle
 from unmask.support.messages import argument
 from unmask.workflows.pretraining.checks import check_vocabulary
 from unmask.workflows.pretraining.start import select_tensors, spread
@@ -40,11 +40,8 @@ FREE = {"layers", "positions", "segments", "memory", "window", "dropout", "head_
 
 def check_start(init: object, layers: int | None) -> None:
     """Raise an error if a student is given in two ways."""
-    if init is not None and layers is not None:
-        raise UserError(
-            f"{argument('layers')} has no effect with {argument('init')}, which determines the student",
-            remedy="remove it",
-        )
+    if init is not None:
+        refuse_idle(f"with {argument('init')}, which determines the student", layers=layers is not None)
 
 
 def student_settings(shape: BodySettings, teacher: BodySettings, layers: int | None) -> BodySettings:

@@ -24,7 +24,7 @@ from unmask.data.labelled.table import Data, as_sources
 from unmask.support.choices import Device, DownstreamKind, Format, Precision
 from unmask.support.durable import only_writer, replace_file, replaced_directory
 from unmask.support.environment import rank_and_size
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, refuse_idle
 from unmask.support.messages import argument, call, rendered, setting
 from unmask.support.settings import Overrides, with_minutes
 from unmask.tasks import TASKS
@@ -243,8 +243,8 @@ def _check(job: FinetuningJob, out: Path, seeds: int, search: bool, resume: bool
             file=out,
             remedy=f"choose another {argument('out')}, or pass {argument('resume', True)}",
         )
-    if search and RATE in job.settings:
-        raise UserError(f"{argument('search')} has no effect with {setting(RATE, '…')}", remedy="remove one of them")
+    if RATE in job.settings:
+        refuse_idle(f"with {setting(RATE, '…')}", search=search)
     seed = job.settings.get("seed", 0)
     if type(seed) is not int or seed < 0:
         raise UserError(f"{setting('seed', seed)}: not a whole number from 0")

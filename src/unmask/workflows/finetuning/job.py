@@ -19,7 +19,7 @@ from unmask.data.labelled.table import ExampleTable, Source
 from unmask.families import BodySettings
 from unmask.nn.encoders.encoder import LEFT_TO_RIGHT
 from unmask.support.choices import DOWNSTREAM_KINDS, DownstreamKind
-from unmask.support.errors import UserError, counted, nearest
+from unmask.support.errors import UserError, counted, nearest, refuse_idle
 from unmask.support.messages import argument, setting
 from unmask.support.settings import Overrides, check_overrides
 from unmask.tasks import TASKS
@@ -116,11 +116,8 @@ class FinetuningJob:
             UserError: a name is unknown, or the settings are inconsistent.
         """
         check_overrides(self.settings)
-        if self.all_examples and self.files.dev:
-            raise UserError(
-                f"{argument('all_examples')} has no effect with {argument('dev')}: nothing is held out then",
-                remedy="remove one of them",
-            )
+        if self.files.dev:
+            refuse_idle(f"with {argument('dev')}: nothing is held out then", all_examples=self.all_examples)
         check_number_of_examples(self.examples)
         if self.task not in TASKS:
             raise UserError(f"unknown task '{self.task}'", remedy=nearest(self.task, TASKS))
@@ -129,11 +126,8 @@ class FinetuningJob:
                 f"unknown downstream model '{self.downstream}'", remedy=nearest(self.downstream, DOWNSTREAM_KINDS)
             )
         small = bool(self.frozen) or self.downstream is not None
-        if self.recipe is not None and small:
-            raise UserError(
-                f"{argument('frozen')} and {argument('downstream')} have no effect with {argument('recipe')}",
-                remedy="remove them",
-            )
+        if self.recipe is not None:
+            refuse_idle(f"with {argument('recipe')}", frozen=self.frozen, downstream=self.downstream)
         if not small and self.recipe is None and any(key.startswith("downstream.") for key in self.settings):
             raise UserError(
                 "downstream.… has no effect without a downstream model",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from unmask.data.text.documents import TextOptions
 from unmask.support.choices import Device, Documents, Files, Precision, as_files
 from unmask.support.environment import num_cores, refuse_several_processes
-from unmask.support.errors import UserError, check_count
+from unmask.support.errors import UserError, check_count, refuse_idle
 from unmask.support.messages import argument, call, flags
 from unmask.support.settings import Overrides, flatten, with_minutes, write, write_line
 from unmask.workflows.pretraining.restarts import restarted, started, supervise
@@ -130,9 +130,8 @@ def pretrain(
     from unmask.workflows.pretraining.text_corpus import corpus_for_all, corpus_from_text
 
     run, reading, changes = Path(out), TextOptions(field, documents, strict, encoding), settings or {}
-    if corpus is not None and (clean or exclude_overlap):
-        idle = argument("clean" if clean else "exclude_overlap")
-        raise UserError(f"{idle} has no effect on a corpus that is already built", remedy="omit it")
+    if corpus is not None:
+        refuse_idle("on a corpus that is already built", clean=clean, exclude_overlap=exclude_overlap)
     _check_sources(corpus, text, init, extend, reading, general=general, allow_pickle=allow_pickle, search=search)
     owner = "the corpus" if corpus is not None else "the model" if init else ""
     refuse_fixed(
@@ -254,12 +253,10 @@ def _check_sources(
         raise UserError(problem, remedy=f"pass either {argument('corpus')} or {argument('text')}")
     if search:
         refuse_several_processes("search", "search first, with one process")
-    for name, given in (("allow_pickle", allow_pickle), ("general", general)):
-        if given and not init:
-            raise UserError(f"{argument(name)} has no effect without {argument('init')}")
-    if corpus is not None and reading != TextOptions():
-        idle = f"{argument('field')}, {argument('documents')}, {argument('strict')} and {argument('encoding')}"
-        raise UserError(f"{idle} have no effect on a corpus that is already built", remedy="omit them")
+    if not init:
+        refuse_idle(f"without {argument('init')}", allow_pickle=allow_pickle, general=general)
+    if corpus is not None:
+        refuse_idle("on a corpus that is already built", **reading.changed())
     if corpus is not None and extend is not None:
         raise UserError(
             f"{argument('extend')} has no effect on a corpus that is already built",
