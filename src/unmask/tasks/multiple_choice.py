@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from unmask.data.batches.batch import GROUP, Batch, Sample
-from unmask.data.labelled.choices_file import Choices, read_choices
+from unmask.data.labelled.choices_file import FORMS, Choices, read_choices
 from unmask.data.labelled.identities import Identities
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.tokenizers.tokenizer import Tokenizer
@@ -99,8 +99,8 @@ class MultipleChoice(Task, frozen=True, kw_only=True, tag="multiple-choice"):
         """See `Task`."""
         if columns or kind:
             raise UserError(
-                f"{argument('columns')} and {argument('format')} have no effect: choices are read in the format of "
-                "SWAG or RACE"
+                f"{argument('columns')} and {argument('format')} have no effect: choices are read in the format "
+                f"of {FORMS}"
             )
         return read_choices(paths, gold=gold)
 
