@@ -84,7 +84,7 @@ def read_choices(paths: Sequence[Source], *, gold: bool = True) -> list[Choices]
             the choices; the message names the location.
     """
     seen: dict[str, str] = {}
-    questions = []
+    questions: list[Choices] = []
     for source in paths:
         for question, place in _read_source(source, gold, len(questions)):
             claim(seen, question.id, place)

@@ -28,7 +28,7 @@ import msgspec
 from unmask.data.labelled.json_file import Place, claim, decode_object
 from unmask.data.labelled.records import has_rows, read_records
 from unmask.data.labelled.spans import COUNTINGS
-from unmask.data.labelled.table import Source
+from unmask.data.labelled.table import ExampleTable, Source
 from unmask.data.text.files import display_name
 from unmask.support.errors import UserError
 
@@ -85,7 +85,8 @@ def read_squad(paths: Sequence[Source], *, gold: bool = True) -> list[Question]:
     """
 
     def read(source: Source) -> Iterable[Question]:
-        questions = list((_read_rows if has_rows(source) else _read_file)(source, gold))
+        in_rows = isinstance(source, ExampleTable) or has_rows(source)
+        questions = list(_read_rows(source, gold) if in_rows else _read_file(cast(str | Path, source), gold))
         return _located(questions, _find_counting(questions))
 
     return read_questions(paths, read)
