@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from unmask.data.batches.batch import GROUP, Batch, Sample
-from unmask.data.labelled.choices_file import Choices, read_choices
+from unmask.data.labelled.choices_file import FORMS, Choices, read_choices
 from unmask.data.labelled.identities import Identities
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.tokenizers.tokenizer import Tokenizer
@@ -97,7 +97,7 @@ class MultipleChoice(Task, frozen=True, kw_only=True, tag="multiple-choice"):
         self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
     ) -> list[Choices]:
         """See `Task`."""
-        refuse_idle(": choices are read in the format of SWAG or RACE", columns=columns, format=kind)
+        refuse_idle(f": choices are read in the format of {FORMS}", columns=columns, format=kind)
         return read_choices(paths, gold=gold)
 
     def pose(self, passage: str, choices: Sequence[str], question: str = "") -> Choices:

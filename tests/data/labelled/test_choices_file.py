@@ -64,8 +64,8 @@ def test_race(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"label": "4"}, "row 1: the label '4' is none of the 4 endings; correct it"),
-        ({"label": "x"}, "the label 'x' is none of the 4 endings"),
+        ({"label": "4"}, r"row 1: the label '4' is none of the 4 choices \(0, 1, 2, 3\); correct it"),
+        ({"label": "x"}, "the label 'x' is none of the 4 choices"),
         ({"ending2": " "}, "the ending2 is empty"),
     ],
 )
@@ -92,7 +92,7 @@ def test_what_is_wrong_with_race_is_named(tmp_path, change, message):
 def test_other_files_are_refused(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("text,label\na,b\n")
-    with pytest.raises(UserError, match="row 1: 'sent1' is missing; files must be in SWAG format"):
+    with pytest.raises(UserError, match="row 1: the keys text, label are not those of a question with choices"):
         read_choices([path])
     path.write_bytes(b"\xff\xff")
     with pytest.raises(UserError, match=r"1: not UTF-8 \(byte 1 of the line\)"):

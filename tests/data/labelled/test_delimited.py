@@ -156,3 +156,27 @@ def test_a_note_tells_of_tsv_that_is_quoted_as_csv(seed, tmp_path):
     assert [row.values["text"] for row in rows] == written
     number = 2 * len(texts) if quoting == csv.QUOTE_ALL else sum(map(str.__ne__, written, texts))
     assert [note.rsplit(": ", 1)[1] for note in notes] == ([str(number)] if number else [])
+
+
+@pytest.mark.seeds(20)
+@pytest.mark.parametrize(("suffix", "separator"), CASES)
+def test_files_that_were_put_together_have_byte_order_marks_inside(tmp_path, suffix, separator, seed):
+    """Rows are those without the marks; a header that is repeated behind one is refused like any other."""
+    rng = random.Random(seed)
+    names, rows = made(rng, quotes=suffix == "csv")
+    if suffix == "tsv" and separator == "\t":
+        content = "".join("\t".join(cell.replace('"', "") for cell in row) + "\n" for row in [names, *rows])
+    else:
+        content = written([names, *rows], separator)
+    plain, marked = (tmp_path / f"{name}.{suffix}" for name in ("plain", "marked"))
+    lines = content.split("\n")
+    at = {0, rng.randrange(len(lines) - 1)}
+    plain.write_text(content, newline="")
+    marked.write_text(
+        "\n".join("\ufeff" * (1 + (n in at)) * (n in at) + line for n, line in enumerate(lines)), newline=""
+    )
+    expected = [(row.values, row.line) for row in read_rows([plain], columns={})]
+    assert [(row.values, row.line) for row in read_rows([marked], columns={})] == expected
+    marked.write_text("\ufeff" + content + "\ufeff" + content, newline="")
+    with pytest.raises(UserError, match="the header of line 1 occurs again"):
+        read_rows([marked], columns={})

@@ -1,6 +1,7 @@
 """Spans become tags of whole words; what words cannot express is counted or refused."""
 
 import json
+import random
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -198,3 +199,25 @@ def test_offsets_in_bytes_are_recognized(words):
     stated = [(*span, text[slice(*pair)]) for span, pair in zip(spans, places, strict=True)]
     assert convert(text, *stated)[0].tags == sentence.tags
     assert convert(text, *((*pair, "X") for pair in places)) == (sentence, [])
+
+
+@pytest.mark.parametrize("units", ["characters", "bytes"])
+@pytest.mark.seeds(20)
+def test_offsets_of_words_with_particles(seed, units):
+    """Where all spans end inside a word, as before Korean particles, the impossible way of counting is not chosen."""
+    rng = random.Random(seed)
+    texts, expected = [], []
+    for line in range(6):
+        stems = ["".join(rng.choices("김철수서울부산영희", k=rng.randrange(2, 4))) for _ in range(4)]
+        text = " ".join(stem + rng.choice(["가", "는", "에서"]) for stem in stems)
+        start = text.index(" ") + 1
+        place = start, start + len(stems[1])
+        size = [len(text[:offset].encode()) if units == "bytes" else offset for offset in place]
+        texts.append(Annotated(text, [Span(*size, "X")], "a.jsonl", line))
+        expected.append(place)
+    reading = Reading("a.jsonl")
+    converted = convert_spans(texts, reading)
+    assert [(one.spans[0].start, one.spans[0].end) for one in converted] == expected
+    assert [f"offsets are read as {'bytes' if units == 'bytes' else ''}" in one for one in reading.remarks] == (
+        [True] if units == "bytes" else []
+    )

@@ -56,12 +56,14 @@ def write(rows, folder, form):
     if form == "split":
         write(rows, folder, "parquet").rename(folder / "validation-00000-of-00001.parquet")
         return f"{folder}#validation"
-    path = folder / f"rows.{form}"
+    path = folder / f"rows.{form.partition(' ')[0]}"
     path.write_text(json.dumps(rows) if form == "json" else "\n".join(map(json.dumps, rows)))
     return path
 
 
-@pytest.mark.parametrize("form", ["jsonl", "json", "parquet", "split", "memory", "data frame", "read from parquet"])
+@pytest.mark.parametrize(
+    "form", ["jsonl", "json", "json lines", "parquet", "split", "memory", "data frame", "read from parquet"]
+)
 def test_rows_are_questions(tmp_path, form):
     for seed in range(3):
         folder = tmp_path / str(seed)

@@ -242,6 +242,27 @@ def test_real_files(shared, name, irregular):
     assert (sentences[0].document is None) == ("zh" in name)
 
 
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["E", "##ve", "in", "Rome"], "1 of 4 words look like pieces of words that a tokenizer made: '##ve'"),
+        (
+            ["▁Eve", "▁in", "▁Ro", "me"],
+            "3 of 4 words look like pieces of words that a tokenizer made: '▁Eve'",
+        ),
+        (["Eve", "Ġin", "ĠRo", "me"], "2 of 4 words look like pieces of words that a tokenizer made: 'Ġin'"),
+        (["##", "Eve", "#", "###"], ""),
+        (["#Rome", "▁", "in", "Rome"], ""),
+    ],
+)
+def test_pieces_of_words_are_noted(tmp_path, words, shown):
+    path, notes = tmp_path / "a.jsonl", []
+    path.write_text(json.dumps({"tokens": words, "ner_tags": ["B-PER", "O", "O", "B-LOC"]}))
+    (sentence,) = read_annotations([path], columns={}, notes=notes)
+    assert sentence.words == words
+    assert len(notes) == bool(shown) and all(shown in note for note in notes)
+
+
 @pytest.mark.shared
 def test_published_numbers_of_entities(shared):
     """Tjong Kim Sang and De Meulder 2003, tables 1 and 2: sentences and entities of the English test set."""

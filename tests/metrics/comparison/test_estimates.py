@@ -54,6 +54,20 @@ def test_parts_are_those_of_an_analysis_of_variance(planted):
         assert part.interaction == pytest.approx(residuals / number, rel=0.2)
 
 
+@pytest.mark.seeds(20)
+def test_guesses_that_err_on_opposite_examples_vary_as_guesses_do(seed):
+    """Seeds that always say the same of two labels: where some say one and some the other, their mean hardly varies."""
+    rng = np.random.default_rng(seed)
+    seeds, number = int(rng.integers(2, 6)), 2 * int(rng.integers(20, 100))
+    says = rng.permutation(np.arange(seeds) % 2)
+    right = 100.0 * (says[:, None] == np.arange(number) % 2)
+    arm = resample({"guess": right.astype(np.float32)}, lowest=0.0)["guess"]
+    value, low, high = mean_score(arm)
+    error = 50 / np.sqrt(seeds * number)  # of as many independent guesses
+    assert value == 50 and (high - low) / 2 > 0.9 * stats.norm.isf(0.025) * error
+    assert contrast([(1.0, arm)]).examples == pytest.approx(error**2, rel=0.1)
+
+
 def test_width_is_that_of_howe():
     estimate = Estimate(3.0, 3.0, 0.5, (SeedsPart(2.0, 0.5, 4), SeedsPart(0.1, 0.4, 2)))
     squares = stats.norm.isf(0.025) ** 2 * 0.5 + stats.t.isf(0.025, 4) ** 2 * (2 - INTERACTION * 0.5)

@@ -2,10 +2,10 @@
 
 Input: a file, and whether a row of cells has the columns that are wanted. Output: numbered rows of cells.
 
-TSV has no quoting; all others follow RFC 4180, and spaces before a cell are not part of it; a byte-order mark is
-removed. The separator is the one that the first line declares (`sep=;`, as Excel writes it), or the one by which the
-first row has the wanted columns, or else the one by which all of the first rows have as many cells. If that is true of
-several, the file is refused.
+TSV has no quoting; all others follow RFC 4180, and spaces before a cell are not part of it; byte-order marks are
+removed, also where files were put together. The separator is the one that the first line declares (`sep=;`, as Excel
+writes it), or the one by which the first row has the wanted columns, or else the one by which all of the first rows
+have as many cells. If that is true of several, the file is refused.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from unmask.data.text.files import (
     expands_too_much,
     open_bytes,
     read_text_lines,
+    without_marks,
 )
 from unmask.support.errors import UserError
 
@@ -138,7 +139,7 @@ class DelimitedFile:
             self._left -= len(line)
             if self._left < 0:
                 raise csv.Error(f"the record is {TOO_LONG}")
-            yield line
+            yield without_marks(line)
 
     def _bounded(self, lines: Iterable[str]) -> Iterator[str]:
         for line in lines:

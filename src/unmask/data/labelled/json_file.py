@@ -31,6 +31,8 @@ from unmask.support.errors import UserError
 
 JSON = ("jsonl", "json", "ndjson")
 """Suffixes of files of records."""
+LONGEST_LINE = 1 << 20
+"""Bytes in which the first of several lines must end, to be recognized as one."""
 
 
 def suffix_of(path: str | Path) -> str:
@@ -63,6 +65,17 @@ def is_array(path: str | Path) -> bool:
     with open_bytes(path) as stream:
         start = stream.read(1024).removeprefix(b"\xef\xbb\xbf").lstrip()
     return start[:1] == b"["
+
+
+def is_lines(path: str | Path) -> bool:
+    """Return whether the first line of a file is a whole JSON object, and another line follows it."""
+    with open_bytes(path) as stream:
+        start = stream.read(LONGEST_LINE).removeprefix(b"\xef\xbb\xbf").lstrip()
+    first, _, rest = start.partition(b"\n")
+    try:
+        return bool(rest.strip()) and isinstance(msgspec.json.decode(first), dict)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
 
 
 @dataclass(frozen=True)

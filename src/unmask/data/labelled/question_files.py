@@ -21,12 +21,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any, TypeGuard, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 
-from unmask.data.labelled.json_file import Place, claim, decode_object, is_array, suffix_of
-from unmask.data.labelled.records import is_table, read_records
+from unmask.data.labelled.json_file import Place, claim, decode_object
+from unmask.data.labelled.records import has_rows, read_records
 from unmask.data.labelled.spans import COUNTINGS
 from unmask.data.labelled.table import ExampleTable, Source
 from unmask.data.text.files import display_name
@@ -85,7 +85,8 @@ def read_squad(paths: Sequence[Source], *, gold: bool = True) -> list[Question]:
     """
 
     def read(source: Source) -> Iterable[Question]:
-        questions = list(_read_file(source, gold) if _is_file(source) else _read_rows(source, gold))
+        in_rows = isinstance(source, ExampleTable) or has_rows(source)
+        questions = list(_read_rows(source, gold) if in_rows else _read_file(cast(str | Path, source), gold))
         return _located(questions, _find_counting(questions))
 
     return read_questions(paths, read)
@@ -213,13 +214,6 @@ def _read_file(path: str | Path, gold: bool) -> Iterator[Question]:
                 question = _question(record, passage, place, gold)
                 claim(seen, question.id, place)
                 yield question
-
-
-def _is_file(source: Source) -> TypeGuard[str | Path]:
-    """Return whether a source is a file in SQuAD's own format, rather than rows."""
-    if isinstance(source, ExampleTable) or is_table(source, None):
-        return False
-    return suffix_of(source) not in ("jsonl", "ndjson") and not is_array(source)  # in the encoding that is named
 
 
 def _read_rows(source: Source, gold: bool) -> Iterator[Question]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from unmask.data.labelled.card import read_card
 from unmask.data.labelled.delimited import DelimitedFile, distinct_names
-from unmask.data.labelled.json_file import JSON, read_json, suffix_of
+from unmask.data.labelled.json_file import JSON, is_array, is_lines, read_json, suffix_of
 from unmask.data.labelled.splits import ARROW, FORMATS, MOST_NAMED, Split, find_split
 from unmask.data.labelled.table import ExampleTable, Source, is_repository
 from unmask.data.text.files import encoding_of, refuse_encoding, split_part, with_encoding
@@ -146,6 +146,14 @@ def is_table(source: Source, kind: str | None) -> bool:
     if isinstance(source, ExampleTable) or is_repository(source):
         return True
     return kind is None and has_reader(source)
+
+
+def has_rows(source: Source) -> bool:
+    """Return whether a source has rows, a record each, as `datasets` stores them, rather than a single JSON object."""
+    if is_table(source, None) or suffix_of(str(source)) in ("jsonl", "ndjson"):
+        return True
+    assert not isinstance(source, ExampleTable)
+    return suffix_of(source) == "json" and str(source) != "-" and (is_array(source) or is_lines(source))
 
 
 def read_records(source: Source, kind: str | None = None) -> Iterator[tuple[int, Record]]:

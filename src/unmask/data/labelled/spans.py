@@ -269,7 +269,8 @@ def _convert(annotated: Annotated, counting: str) -> Annotated:
 def _guess_counting(texts: Sequence[Annotated], reading: Reading) -> str:
     """Return the way of counting under which fewer spans cut words, and note it unless it is certain.
 
-    Where all are as good, as in Chinese, offsets in files for doccano count what doccano counts.
+    Where all cut words, as in Korean, whose particles are attached, fewer are impossible under it. Where all are as
+    good, as in Chinese, offsets in files for doccano count what doccano counts.
     """
     doubts = {other: _Doubt.of(texts, other) for other in SHIFTING}
     best = max(doubts, key=lambda other: doubts[other].gain)
@@ -278,24 +279,28 @@ def _guess_counting(texts: Sequence[Annotated], reading: Reading) -> str:
         reading.remarks.append(doubts[best].describe(best, "characters"))
         return NAMES[best]
     for other, doubt in doubts.items():
-        if doubt.shifted and doubt.cut <= 2 * doubt.cut_as_characters:
+        if doubt.shifted and doubt.cut <= 2 * doubt.cut_as_characters and doubt.fewer_impossible >= 0:
             reading.remarks.append(doubt.describe("characters", other))
             break
     return "characters"
 
 
 class _Doubt(NamedTuple):
-    """How many spans have other places if offsets count other units than characters, and cut words as either."""
+    """How many spans have other places if offsets count other units than characters, and cut words as either.
+
+    Spans that are outside of their text, or begin or end inside a character, are impossible, and are cut, too.
+    """
 
     after: str
     shifted: int
     cut_as_characters: int
     cut: int
+    fewer_impossible: int
 
     @classmethod
     def of(cls, texts: Sequence[Annotated], units: Units) -> _Doubt:
         shifting, after = SHIFTING[units]
-        shifted = cut_as_characters = cut = 0
+        shifted = cut_as_characters = cut = fewer_impossible = 0
         for annotated in texts:
             if shifted >= ENOUGH:
                 break
@@ -309,12 +314,13 @@ class _Doubt(NamedTuple):
             for ours, theirs in differing:
                 cut_as_characters += not _fits(*ours, words)
                 cut += not _fits(*theirs, words)
-        return cls(after, shifted, cut_as_characters, cut)
+                fewer_impossible += (None in ours) - (None in theirs)
+        return cls(after, shifted, cut_as_characters, cut, fewer_impossible)
 
     @property
     def gain(self) -> int:
-        """How many fewer spans cut words if offsets count the other units."""
-        return self.cut_as_characters - self.cut
+        """How many fewer spans cut words if offsets count the other units; impossible ones count twice."""
+        return self.cut_as_characters - self.cut + self.fewer_impossible
 
     def describe(self, chosen: Units, other: Units) -> str:
         cut, instead = (self.cut_as_characters, self.cut)[:: 1 if chosen == "characters" else -1]

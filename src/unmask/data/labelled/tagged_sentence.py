@@ -49,6 +49,10 @@ MANY = 100
 """Number of different tags from which they must be far fewer than words; treebanks have up to a few hundred."""
 RUNS = "tags have no prefixes such as B-: each run of equal tags other than O is read as one entity"
 """The note on such a file."""
+PIECE = re.compile(r"##\w.*|[▁Ġ].+")
+"""A piece of a word, as tokenizers write it: one that continues a word, or one that begins one."""
+PIECES = 0.01
+"""Share of words that look like pieces from which on they are taken for such."""
 WORDS = ("words", "tokens")
 TAGS = ("tags", "ner_tags", "labels")
 """Keys of words and tags in JSON Lines, unless `columns` gives others."""
@@ -300,15 +304,31 @@ def detect_scheme(sentences: Sequence[Sequence[str]]) -> tuple[Scheme, list[int]
     return best, counts[best]
 
 
+def describe_pieces(sentences: Sequence[TaggedSentence]) -> list[str]:
+    """Return a line if the words of a file seem to be pieces of words, which no other text has."""
+    pieces = [(word, sentence) for sentence in sentences for word in sentence.words if PIECE.fullmatch(word)]
+    total = sum(len(sentence.starts) for sentence in sentences)
+    if len(pieces) < PIECES * total or not pieces:
+        return []
+    word, first = pieces[0]
+    return [
+        f"{first.file}: {len(pieces):,} of {total:,} words look like pieces of words that a tokenizer made: "
+        f"'{word[:40]}' in the sentence of line {first.line}; they are learned as words: give whole words, each "
+        "with the tag of its first piece"
+    ]
+
+
 def in_iob2(sentences: Sequence[TaggedSentence], notes: list[str] | None = None) -> list[TaggedSentence]:
     """Convert the tags of the sentences of one file to IOB2; tags of words, such as parts of speech, stay as they are.
 
     Args:
-        notes: receives a line if entities are read from tags without prefixes.
+        notes: receives a line if entities are read from tags without prefixes, or if words seem to be pieces of words.
 
     Raises:
         UserError: the file is not one of words with tags; see `check_plain`.
     """
+    if notes is not None:
+        notes += describe_pieces(sentences)
     tags: Sequence[Sequence[str]] = [sentence.tags for sentence in sentences]
     if any(map(is_word_tag, {tag for old in tags for tag in old})):
         check_plain([sentence.words for sentence in sentences], tags, sentences[0].file, sentences[0].line)

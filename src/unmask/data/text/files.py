@@ -53,6 +53,7 @@ _BLOCK = 1 << 20
 _LINES = 1 << 16
 """Maximum number of bytes whose lines are in memory at once, besides a longer line."""
 _MARK = b"\xef\xbb\xbf"
+_MARKS = re.compile("^\ufeff+", re.MULTILINE)
 
 
 class EncodedPath(str):
@@ -357,7 +358,7 @@ def read_text_lines(path: str | Path) -> Iterator[tuple[int, str]]:
     r"""Read the lines of a file as text.
 
     Yields:
-        As `read_lines`.
+        As `read_lines`; no line begins with a byte-order mark, as some do where files were put together.
 
     Raises:
         UserError: as for `read_lines`; or a line is not UTF-8 or is too long, and then the message names it.
@@ -366,7 +367,12 @@ def read_text_lines(path: str | Path) -> Iterator[tuple[int, str]]:
     for number, text, fits in _blocks(path):
         if not fits:
             raise UserError(f"the line is {TOO_LONG}", file=name, line=number)
-        yield from enumerate(decode_text(text, name, number).split("\n"), number)
+        yield from enumerate(without_marks(decode_text(text, name, number)).split("\n"), number)
+
+
+def without_marks(text: str) -> str:
+    """Return a text without the byte-order marks at the beginning of its lines."""
+    return _MARKS.sub("", text) if "\ufeff" in text else text
 
 
 def decode_text(raw: bytes, name: str, line: int = 1) -> str:

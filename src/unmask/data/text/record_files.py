@@ -47,6 +47,8 @@ from unmask.support.urls import address_of
 
 STATE, SPLITS, METADATA = "state.json", "dataset_dict.json", b"huggingface"
 """Files of directories of `datasets`, and where they keep the features in a schema's metadata."""
+IGNORED = -100
+"""The class of what is not learned, such as the pieces of a word after its first one, in data for `transformers`."""
 BATCH = 1000
 """Number of rows that are Python objects at once, at most."""
 DECODED = 16
@@ -146,7 +148,10 @@ def name_classes(record: Record, names: Mapping[str, tuple[str, ...]], file: str
             return None if value == -1 else value
         if not 0 <= value < len(names[column]):
             raise UserError(
-                f"'{column}' is {value}, but its {len(names[column])} classes are numbered from 0", file=file, line=line
+                f"'{column}' is {value}, but its {len(names[column])} classes are numbered from 0",
+                file=file,
+                line=line,
+                remedy="give whole words, each with its class, and no pieces of words" if value == IGNORED else "",
             )
         return names[column][value]
 

@@ -7,6 +7,10 @@ variances A, B and C. The mean over S seeds and n examples has the variance A/S 
 - `seeds`, A/S + C/(Sn): the variance between the scores of seeds, divided by S;
 - the interaction C/(Sn), which both contain: (mean variance of a single seed between resamples - examples) / (S - 1).
 
+As B is no less than 0, the part of the examples in a mean is at least the mean variance of a single seed divided by S:
+few seeds that err on opposite examples, as models that have learned nothing may, would show no variance otherwise. In
+differences, whose B may be almost 0, this would make intervals too wide.
+
 Half the width of an interval is the root of t² max(seeds - 0.6 interaction, 0) + z² examples, where t is Student's
 quantile for S - 1 degrees of freedom and z the normal one (Howe 1974, equation 3). Percentiles of the multi-bootstrap
 are too narrow instead: resampling S seeds shows (S - 1)/S of their variance, and nothing of how uncertain it is.
@@ -181,11 +185,14 @@ def contrast(parts: Sequence[tuple[float, Resampled]]) -> Estimate:
     paired = [(1.0, _combined(weights, arms))] if seeds else list(zip(weights, arms, strict=True))
     examples = arms[0].examples
     replicates = sum(weight * arm.resampled.mean(0) for weight, arm in paired)
-    variance = float(np.var(replicates, ddof=1)) * examples / max(1, examples - 1)
+    unbiased = examples / max(1, examples - 1)
+    variance = unbiased * float(np.var(replicates, ddof=1))
     value = float(sum(weight * arm.scores.mean() for weight, arm in paired))
     center = value
     if abs(sum(weights)) < 1e-9:
         center, variance = _with_two_examples(value, variance, weights, arms)
+    elif seeds:
+        variance = max(variance, unbiased * float(paired[0][1].resampled.var(1, ddof=1).mean()) / len(seeds))
     return Estimate(
         value, center, variance, tuple(_seeds_part(weight, arm) for weight, arm in paired if len(arm.seeds) > 1)
     )

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
 
-from unmask.data.labelled.json_file import suffix_of
-from unmask.data.labelled.table import ExampleTable, as_sources
-from unmask.data.text.record_files import fingerprint_source
+from unmask.data.labelled.table import as_sources
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.train import PADDING
 from unmask.model.directory import find, read_settings
@@ -19,12 +16,13 @@ from unmask.model.model import load_model
 from unmask.recipes.recipe import Recipe, as_recipe
 from unmask.support.choices import BITS_PLL, RankedTask
 from unmask.support.errors import UserError
-from unmask.support.fingerprint import fingerprint_path, versions
+from unmask.support.fingerprint import versions
 from unmask.support.messages import argument
 from unmask.support.settings import to_table
 from unmask.training.settings import FORWARDS_PER_STEP
 from unmask.workflows.comparing.cells import OUTLOOK, Cell, Plan
 from unmask.workflows.comparing.checks import settle_scoring
+from unmask.workflows.comparing.contents import Contents
 from unmask.workflows.comparing.settings import (
     HEADLESS_STUDENT,
     STUDENT,
@@ -56,8 +54,9 @@ class Planner:
     def __init__(self, comparison: Comparison, arms: Mapping[str, Arm], precision: str) -> None:
         self.comparison, self.arms = comparison, arms
         self.common = {"versions": versions(LIBRARIES), "precision": precision}
-        self.text = _contents("text", comparison.text)
-        self.models = {arm.model: _model(arm.model) for arm in arms.values() if arm.model}
+        self.contents = contents = Contents()
+        self.text = contents.of_files("text", comparison.text)
+        self.models = {arm.model: contents.of_model(arm.model) for arm in arms.values() if arm.model}
         self.vocabularies = {  # numbers of token ids
             arm.model: load_tokenizer(find(arm.model)).size for arm in arms.values() if arm.model and arm.trains
         }
@@ -70,7 +69,7 @@ class Planner:
         self.widths = {name: teacher.encoder.width for name, teacher in teachers.items()}
         self.tasks = comparison.named_tasks()
         self.files = {
-            name: {"train": _contents(name, data.train), "test": _contents(name, data.test)}
+            name: {"train": contents.of_files(name, data.train), "test": contents.of_files(name, data.test)}
             for name, data in self.tasks.items()
         }
         self.scoring: dict[str, dict[str, Any]] = {}
@@ -150,7 +149,7 @@ class Planner:
         data, recipe = self.tasks[task], as_recipe(arm.recipe, arm.settings)
         inputs, paths = self._examples(arm, data, task, seed)
         inputs["student"] = {"recipe": _unnamed(recipe), "layers": arm.layers}
-        inputs["unlabelled"] = _contents(task, data.unlabelled)
+        inputs["unlabelled"] = self.contents.of_files(task, data.unlabelled)
         paths |= {"student": recipe, "name": arm.recipe, "changes": arm.settings}
         paths["unlabelled"] = as_sources(data.unlabelled, data.encoding)
         needs = {"teacher": self.score(arm.teacher, self.arms[arm.teacher], task, seed)}
@@ -391,27 +390,3 @@ def _unnamed(recipe: Recipe) -> dict[str, Any]:
 def _read_as(data: TaskData) -> dict[str, Any]:
     """Return how the files of a task are read, on which all that is made of them depends."""
     return {"task": data.task, "columns": data.columns, "format": data.format, "encoding": data.encoding}
-
-
-def _contents(name: str, files: Sequence[str]) -> list[str]:
-    """Return the fingerprints of files, with the suffixes by which they are read.
-
-    Raises:
-        UserError: one cannot be read, or can be read only once.
-    """
-    contents = []
-    for path in as_sources(list(files)):
-        assert not isinstance(path, ExampleTable)  # they are named
-        try:
-            content = fingerprint_source(path)
-        except OSError as error:
-            raise UserError(f"cannot be read ({error.strerror})", file=str(path)) from error
-        if content is None:
-            raise UserError(f"{name}: no such file, or one that can be read only once", file=str(path))
-        contents.append(f"{content} {suffix_of(path)}".rstrip())
-    return contents
-
-
-def _model(name: str) -> str | None:
-    """Return the fingerprint of a model."""
-    return fingerprint_path(find(Path(name) if Path(name).is_dir() else name))

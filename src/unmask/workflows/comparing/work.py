@@ -52,6 +52,7 @@ from unmask.workflows.comparing.cells import (
     result_of,
     write_result,
 )
+from unmask.workflows.comparing.contents import check_unchanged
 from unmask.workflows.comparing.planner import Planner
 from unmask.workflows.comparing.scores import Held, race
 from unmask.workflows.comparing.settings import Comparison, read_budget, read_comparison
@@ -170,6 +171,7 @@ def _compute(cell: Cell, out: Path, machine: Machine, attempt: str) -> None:
     usage.gpus = int(machine.device.type != "cpu")
     try:
         result = COMPUTE[cell.kind](cell, folder, needed, machine)
+        check_unchanged(cell, folder)
     except (Interrupted, KeyboardInterrupt):
         raise
     except Exception as error:

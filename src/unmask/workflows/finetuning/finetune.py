@@ -80,8 +80,8 @@ def finetune(
         train: labeled examples: .tsv, .csv, .jsonl, .json, .parquet, .arrow, .xlsx, .ods, .sqlite, a directory of
             datasets or the name of a data set on the Hub, NAMESPACE/NAME#SPLIT (for token-classification and spans also
             CoNLL columns; for question-answering .json in SQuAD format, for quac, coqa and hotpotqa their own files,
-            for multiple-choice those of SWAG or RACE), optionally compressed (.gz, .xz, .zst); in Python also examples
-            in memory.
+            for multiple-choice those of SWAG or RACE, or rows), optionally compressed (.gz, .xz, .zst); in Python also
+            examples in memory.
         out: run directory to write.
         dev: labeled examples to score on after training, not used for any choice; by default a tenth of train is held
             out, the same for all seeds.
