@@ -1,12 +1,14 @@
 """Losses and accuracies over prepared batches."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
 
 from unmask.data.batches.batch import collate
 from unmask.objectives.objective import Part
-from unmask.training.evaluate import add_parts, as_numbers, evaluate, summarize
+from unmask.training.evaluate import add_parts, as_numbers, evaluate, is_finite, summarize
 
 from .conftest import CPU
 
@@ -37,6 +39,9 @@ def test_sums_become_means_over_targets_and_a_weighted_loss():
     sums = {"first.loss": 6.0, "first.accuracy": 2.0, "second.loss": 5.0, "none.loss": 0.0}
     metrics = summarize(sums, {"first": 4, "second": 10, "none": 0}, {"first": 2.0, "second": 0.5, "none": 1.0})
     assert metrics == {"loss": 2.0 * 1.5 + 0.5 * 0.5, "first_loss": 1.5, "first_accuracy": 0.5, "second_loss": 0.5}
+    nothing = summarize({"none.loss": 0.0, "none.accuracy": 0.0}, {"none": 0}, {"none": 1.0})
+    assert list(nothing) == ["loss"] and math.isnan(nothing["loss"])
+    assert is_finite(nothing) and not is_finite({"loss": math.nan, "first_loss": math.nan})
 
 
 def test_batch_sums_are_added_in_float64():

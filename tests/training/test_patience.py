@@ -1,12 +1,11 @@
 """Early stopping by the held-out loss."""
 
 import math
-from pathlib import Path
 
 import pytest
 import torch
 
-from unmask.support.errors import UnmaskError, UserError
+from unmask.support.errors import UserError
 from unmask.training.evaluate import Patience
 
 
@@ -17,7 +16,6 @@ from unmask.training.evaluate import Patience
 def test_T14_a_heldout_loss_that_is_not_finite_is_the_worst(small, trainer, found, over, best):
     one = trainer(small())
     patience = Patience(one.run, 2, one.processes)
-    one.run.checkpoints.mkdir(exist_ok=True)
     for step, loss in enumerate(found):
         one.run.log({"kind": "heldout", "step": step, "loss": math.nan if loss is None else loss})
         patience.update(one.replicas)
@@ -28,7 +26,6 @@ def test_T14_a_heldout_loss_that_is_not_finite_is_the_worst(small, trainer, foun
 def test_the_best_weights_are_restored_after_waiting_in_vain(small, trainer):
     one = trainer(small())
     patience = Patience(one.run, 2, one.processes)
-    one.run.checkpoints.mkdir(exist_ok=True)
     weight = next(one.learner.parameters())
     for step, (loss, over) in enumerate([(3.0, False), (2.0, False), (2.5, False), (2.0, True)]):  # equal: no better
         torch.nn.init.constant_(weight, float(step))
@@ -46,43 +43,37 @@ def test_without_early_stopping_nothing_is_stored(small, trainer):
     patience.update(one.replicas)
     assert not patience.is_over()
     assert patience.take_best(one.replicas) is None
-    assert not (one.run.checkpoints / "best.safetensors").exists()
+    assert not patience.best
 
 
-def flip(path):
-    content = bytearray(path.read_bytes())
-    content[-5] ^= 1
-    path.write_bytes(content)
+def evaluated(run):
+    """Return the patience of a run that has evaluated three steps, of which step 1 has the lowest loss."""
+    patience = Patience(run.run, 2, run.processes)
+    for step, loss in enumerate([3.0, 1.0, 2.0]):
+        for weight in run.learner.parameters():
+            torch.nn.init.constant_(weight, float(step))
+        run.run.log({"kind": "heldout", "step": step, "loss": loss})
+        patience.update(run.replicas)
+    return patience
 
 
-def truncate(path):
-    path.write_bytes(path.read_bytes()[:-100])
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"), [(flip, "altered"), (truncate, "cannot be read"), (Path.unlink, "cannot be read")]
-)
-def test_C9_damaged_or_missing_best_weights_are_named(small, trainer, damage, message):
+def test_T24_a_run_resumed_before_its_lowest_loss_takes_the_weights_of_the_steps_it_has(small, trainer):
     one = trainer(small())
-    patience = Patience(one.run, 2, one.processes)
-    one.run.checkpoints.mkdir(exist_ok=True)
-    one.run.log({"kind": "heldout", "step": 1, "loss": 3.0})
-    patience.update(one.replicas)
-    assert patience.take_best(one.replicas) == 1
-    path = one.run.checkpoints / "best.safetensors"
-    damage(path)
-    with pytest.raises(UserError, match=rf"{path}: the .*{message}.*started again"):
-        patience.take_best(one.replicas)
+    early, late = Patience(one.run, 2, one.processes), evaluated(one)
+    one.run.cut_metrics(0)
+    torch.nn.init.constant_(next(one.learner.parameters()), 5.0)
+    early.resume(one.replicas, 0)
+    assert all(torch.equal(early.best[name], value) for name, value in one.replicas.state_dict().items())
+    assert not torch.equal(early.best.popitem()[1], late.best.popitem()[1])
 
 
-def test_T9_a_full_disk_while_the_best_weights_are_written(small, trainer, monkeypatch):
+def test_without_the_weights_of_the_lowest_loss_early_stopping_is_refused(small, trainer):
     one = trainer(small())
-    patience = Patience(one.run, 2, one.processes)
-    one.run.checkpoints.mkdir(exist_ok=True)
-    one.run.log({"kind": "heldout", "step": 1, "loss": 3.0})
-    monkeypatch.setattr(
-        "unmask.support.durable.sync", lambda path: (_ for _ in ()).throw(OSError(28, "No space left on device"))
-    )
-    with pytest.raises(UnmaskError, match=r"best\.safetensors: .* \(No space left on device\); .* resume"):
-        patience.update(one.replicas)
-    assert [path.name for path in one.run.checkpoints.iterdir()] == []
+    patience = evaluated(one)
+    patience.best = {}
+    with pytest.raises(UserError, match=r"weights of step 1, .* were not saved; .*budget\.patience"):
+        patience.resume(one.replicas, 2)
+    without = Patience(one.run, None, one.processes)
+    without.best = one.replicas.state_dict()
+    without.resume(one.replicas, 2)
+    assert not without.best, "later evaluations may have lower losses"

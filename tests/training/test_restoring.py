@@ -18,7 +18,8 @@ RECIPE = 'name = "x"\nseed = 1\n'
 
 def state(step):
     weights = {"w": torch.full((2, 3), float(step)), "scalar": torch.tensor(step), "empty": torch.zeros(0, 4)}
-    return State(weights, {"m": torch.full((5,), -float(step)).bfloat16()}, Progress(step=step, cursor=(0, step)), {})
+    moments, best = {"m": torch.full((5,), -float(step)).bfloat16()}, {"w": weights["w"] + 1}
+    return State(weights, moments, Progress(step=step, cursor=(0, step)), {}, best)
 
 
 def lost(root, missing, step=7, *, shared=False, carries=False, size=3, recipe=RECIPE):
@@ -28,7 +29,7 @@ def lost(root, missing, step=7, *, shared=False, carries=False, size=3, recipe=R
         out = root / ("shared" if shared else f"host-{processes.rank}")
         with open_run(out, recipe, {}, CPU, processes, resume=False) as run:
             if processes.is_main:
-                save_checkpoint(run.checkpoints, *state(0)[:3])
+                save_checkpoint(run.checkpoints, *state(0)[:5])
             if processes.rank in missing:
                 return None
             return rescue(run, Saver(run.checkpoints), state(step), CPU, processes, missing, carries=carries)
@@ -50,7 +51,10 @@ def resumed(root, *, shared=False, size=3, recipe=RECIPE):
 def assert_state(found, step):
     for one in found:
         assert one.progress == state(step).progress
-        for ours, theirs in ((one.model, state(step).model), (one.optimizer, state(step).optimizer)):
+        expected = state(step)
+        for ours, theirs in zip(
+            (one.model, one.optimizer, one.best), (expected.model, expected.optimizer, expected.best), strict=True
+        ):
             assert ours.keys() == theirs.keys()
             assert all(ours[name].equal(value) and ours[name].dtype == value.dtype for name, value in theirs.items())
 
@@ -70,7 +74,7 @@ def test_T11_a_main_process_that_wakes_up_has_its_directory_for_itself(tmp_path)
     lost(tmp_path, [0], shared=True)
     folder = tmp_path / "shared" / "checkpoints"
     assert [path.name for path in folder.glob("step-*")] == ["step-00000000"]
-    save_checkpoint(folder, *state(7)[:3])  # by the main process
+    save_checkpoint(folder, *state(7)[:5])  # by the main process
     assert_state(resumed(tmp_path, shared=True), 7)
 
 

@@ -2,6 +2,7 @@
 
     RUN/checkpoints/step-00001000/  model.safetensors  optimizer.safetensors  progress.json  manifest.json
                                     carry.safetensors, if state is carried from step to step
+                                    best.safetensors, with early stopping: the weights of the lowest held-out loss
     RUN/checkpoints/latest          name of the newest checkpoint; updated only once that one is durable
 
 A checkpoint has no random state: every generator is derived from a key (data/batches/rng.py). Tensors are whole,
@@ -38,7 +39,7 @@ from unmask.support.messages import argument
 from unmask.training.shards import Shards
 
 MODEL_FILE, OPTIMIZER_FILE = "model.safetensors", "optimizer.safetensors"
-CARRY_FILE = "carry.safetensors"
+CARRY_FILE, BEST_FILE = "carry.safetensors", "best.safetensors"
 KEPT = 2
 """Number of newest checkpoints that are kept."""
 WRITING = ".writing-"
@@ -120,11 +121,12 @@ class Saver:
         progress: Progress,
         carry: Mapping[str, Tensor] | None = None,
         shards: Shards | None = None,
+        best: Mapping[str, Tensor] | None = None,
     ) -> None:
-        """Wait for the previous checkpoint, copy everything, and start to write it.
+        """Wait for the previous checkpoint, copy everything but `best`, and start to write it.
 
-        With `shards`, model and optimizer are this process's rows, and all processes must call it: what the others have
-        is written as the main process receives it, and only then does the work go on in the background.
+        With `shards`, model, optimizer and best are this process's rows, and all processes must call it: what the
+        others have is written as the main process receives it, and only then does the work go on in the background.
 
         Raises:
             UnmaskError: the previous checkpoint could not be written, or this one with `shards`.
@@ -132,11 +134,10 @@ class Saver:
         self.wait()
         progress = msgspec.structs.replace(progress)
         if shards is None:
-            work = partial(
-                save_checkpoint, self.folder, copied(model), copied(optimizer), progress, copied(carry or {})
-            )
+            parts = copied(model), copied(optimizer)
+            work = partial(save_checkpoint, self.folder, *parts, progress, copied(carry or {}), best)
         else:
-            write_gathered(self.folder, model, optimizer, progress.step, shards)
+            write_gathered(self.folder, model, optimizer, progress.step, shards, best)
             work = partial(finish_gathered, self.folder, progress)
         if shards is None or shards.processes.is_main:
             pool = ThreadPoolExecutor(1)
@@ -166,6 +167,7 @@ def save_checkpoint(
     optimizer: Mapping[str, Tensor],
     progress: Progress,
     carry: Mapping[str, Tensor] | None = None,
+    best: Mapping[str, Tensor] | None = None,
 ) -> Path:
     """Write a checkpoint to RUN/checkpoints, make it durable, update `latest`, and remove the oldest checkpoints.
 
@@ -175,6 +177,7 @@ def save_checkpoint(
         optimizer: the optimizer's state.
         progress: the run's progress.
         carry: the state of all streams, if there is any.
+        best: the weights of the lowest held-out loss, if a step before has them.
 
     Raises:
         UnmaskError: it could not be written (for example because the disk is full); older checkpoints are unchanged.
@@ -183,13 +186,19 @@ def save_checkpoint(
         _begin(aside)
         _write(aside / MODEL_FILE, safetensors.torch.save(dict(model)))
         _write(aside / OPTIMIZER_FILE, safetensors.torch.save(dict(optimizer)))
-        if carry:
-            _write(aside / CARRY_FILE, safetensors.torch.save(dict(carry)))
+        for file, tensors in ((CARRY_FILE, carry), (BEST_FILE, best)):
+            if tensors:
+                _write(aside / file, safetensors.torch.save(dict(tensors)))
         return _finish(aside, progress)
 
 
 def write_gathered(
-    folder: Path, model: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], step: int, shards: Shards
+    folder: Path,
+    model: Mapping[str, Tensor],
+    optimizer: Mapping[str, Tensor],
+    step: int,
+    shards: Shards,
+    best: Mapping[str, Tensor] | None = None,
 ) -> None:
     """Begin a checkpoint: write the tensors of which each process has some rows; all processes must call it.
 
@@ -199,6 +208,7 @@ def write_gathered(
         optimizer: those of the optimizer's state.
         step: the run's step.
         shards: gathers the rows.
+        best: those of the weights of the lowest held-out loss, if a step before has them.
 
     Raises:
         UnmaskError: it could not be written; older checkpoints are unchanged.
@@ -207,7 +217,8 @@ def write_gathered(
     with _writing(folder, step) if main else nullcontext(folder) as aside:
         if main:
             _begin(aside)
-        for file, parts in ((MODEL_FILE, model), (OPTIMIZER_FILE, optimizer)):
+        files = {MODEL_FILE: model, OPTIMIZER_FILE: optimizer, **({BEST_FILE: best} if best else {})}
+        for file, parts in files.items():
             described = {name: (part.dtype, shards.shape(name, part)) for name, part in parts.items()}
             gathered = (shards.gather(name, parts[name]) for name in in_order(described))
             if main:
@@ -219,8 +230,8 @@ def write_gathered(
 def finish_gathered(folder: Path, progress: Progress) -> Path:
     """Finish the checkpoint that `write_gathered` has begun; see `save_checkpoint`."""
     with _writing(folder, progress.step) as aside:
-        for file in (MODEL_FILE, OPTIMIZER_FILE):
-            sync(aside / file)
+        for file in aside.iterdir():
+            sync(file)
         return _finish(aside, progress)
 
 
@@ -331,7 +342,16 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], P
 
 def load_carry(path: Path) -> dict[str, Tensor]:
     """Return the state of all streams, (streams, ...) each, of a valid checkpoint; {} if it has none."""
-    return safetensors.torch.load_file(path / CARRY_FILE) if (path / CARRY_FILE).exists() else {}
+    return _load(path / CARRY_FILE)
+
+
+def load_best(path: Path) -> dict[str, Tensor]:
+    """Return the weights of the lowest held-out loss, of a valid checkpoint; {} if it has none."""
+    return _load(path / BEST_FILE)
+
+
+def _load(file: Path) -> dict[str, Tensor]:
+    return safetensors.torch.load_file(file) if file.exists() else {}
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -2,8 +2,9 @@
 
 `Patience` ends a run when the held-out loss has stopped falling, and returns to the weights with the lowest loss.
 Input: the held-out losses that the run has logged, so that a resumed run decides as if it had never been interrupted.
-The weights of the lowest loss are stored in RUN/checkpoints/best.safetensors. The data that stop a run must not be the
-data it is reported on: fine-tuning holds out part of the training examples for this (workflows/finetuning/run_job.py).
+The weights of the lowest loss are part of each checkpoint (training/checkpoint.py). The data that stop a run must not
+be the data it is reported on: fine-tuning holds out part of the training examples for this
+(workflows/finetuning/run_job.py).
 """
 
 from __future__ import annotations
@@ -12,11 +13,8 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Protocol
 
-import safetensors
-import safetensors.torch
 import torch
 from torch import Tensor
 
@@ -24,11 +22,9 @@ from unmask.data.batches.batch import Batch
 from unmask.objectives.learner import Learner, Loss
 from unmask.support import transfer
 from unmask.support.capabilities import widest_float
-from unmask.support.durable import replace_file
 from unmask.support.errors import UnmaskError, UserError
-from unmask.support.fingerprint import fingerprint
-from unmask.support.messages import argument
 from unmask.training.carry import CarryTable
+from unmask.training.checkpoint import copied
 from unmask.training.machine import Machine
 from unmask.training.processes import Processes
 from unmask.training.runs.directory import RunDirectory
@@ -47,10 +43,11 @@ def evaluate(
     """Return each objective's mean loss and metrics over its targets, and the weighted sum of the losses as `loss`.
 
     `NAME_loss` is in nats. Objectives that classify also have `NAME_accuracy`, 0 to 1, and those for which a constant
-    prediction is often right have its accuracy as `NAME_baseline`. Objectives without targets are omitted. Several
-    processes share the batches; `display` shows the progress. If the batches are windows of streams, each stream is
-    read in order by one process, starting from the initial state. If the learner is `sharded`, all processes compute
-    equally often, and what a process has computed of more than its own batches does not count.
+    prediction is often right have its accuracy as `NAME_baseline`. Objectives without targets are omitted; without any
+    target, `loss` is not a number. Several processes share the batches; `display` shows the progress. If the batches
+    are windows of streams, each stream is read in order by one process, starting from the initial state. If the learner
+    is `sharded`, all processes compute equally often, and what a process has computed of more than its own batches does
+    not count.
     """
     processes, display = processes or Processes(), display or Display(quiet=True)
     counts = Counter[str]()  # batches may be of different objectives
@@ -103,32 +100,40 @@ def as_numbers(sums: Mapping[str, Tensor]) -> dict[str, float]:
 
 def summarize(sums: Mapping[str, float], counts: Mapping[str, float], weights: Mapping[str, float]) -> dict[str, float]:
     """Convert sums over targets ("NAME.loss", "NAME.accuracy") into the means described in `evaluate`."""
-    metrics = {"loss": 0.0}
+    means = dict[str, float]()
+    losses = list[float]()
     for key, value in sums.items():
         name, _, metric = key.partition(".")
         if count := counts.get(name):
-            metrics[f"{name}_{metric}"] = value / count
+            means[f"{name}_{metric}"] = value / count
             if metric == "loss":
-                metrics["loss"] += weights[name] * value / count
-    return metrics
+                losses.append(weights[name] * value / count)
+    return {"loss": sum(losses) if losses else math.nan, **means}
+
+
+def is_finite(metrics: Mapping[str, float]) -> bool:
+    """Return whether all means of `summarize` are finite, which is true if there was no target."""
+    return all(math.isfinite(value) for name, value in metrics.items() if name != "loss")
 
 
 class NotFiniteError(UnmaskError):
     """The loss or the weights of a run are not finite; a search for settings goes on without it."""
 
 
-def check_finite(loss: float, weights: Mapping[str, Tensor], processes: Processes | None = None) -> None:
-    """Check the weights at the end of a run, and a loss that they have.
+def check_finite(
+    metrics: Mapping[str, float], weights: Mapping[str, Tensor], processes: Processes | None = None
+) -> None:
+    """Check the weights at the end of a run, and their losses.
 
     Args:
-        loss: the loss.
+        metrics: means that `evaluate` returned for them.
         weights: the weights that this process has.
         processes: the processes that have the weights together, and all call it.
 
     Raises:
         NotFiniteError: they are not finite.
     """
-    finite = math.isfinite(loss) and all(bool(weight.isfinite().all()) for weight in weights.values())
+    finite = is_finite(metrics) and all(bool(weight.isfinite().all()) for weight in weights.values())
     if (processes or Processes()).all_reduce_max([not finite])[0]:
         raise NotFiniteError(
             "the loss or the weights are not finite at the end, so no model is written; the run and its log are kept: "
@@ -136,20 +141,11 @@ def check_finite(loss: float, weights: Mapping[str, Tensor], processes: Processe
         )
 
 
-BEST = "best.safetensors"
-FINGERPRINT = "fingerprint"
-"""Key of the file's metadata for the fingerprint of the weights."""
-
-
 class HasState(Protocol):
     """An object with weights: the replicas of a learner."""
 
-    def collect(self) -> dict[str, Tensor]:
-        """Return the whole weights by name in the main process."""
-        ...
-
-    def part(self, name: str, tensor: Tensor) -> Tensor:
-        """Return what this process has of a whole weight."""
+    def state_dict(self) -> Mapping[str, Tensor]:
+        """Return what this process has of the weights."""
         ...
 
     def load_state_dict(self, state: Mapping[str, Tensor], /) -> object:
@@ -158,80 +154,71 @@ class HasState(Protocol):
 
 
 class Patience:
-    """Early stopping of a run.
+    """Early stopping of a run; all processes call its methods together.
 
     Args:
         run: run whose metrics are read.
         evaluations: number of evaluations without a lower loss that ends the run; None: never.
         processes: the processes that train together; the main process decides.
+
+    Attributes:
+        best: what this process has of the weights with the lowest loss, on the CPU; never changed, but replaced.
     """
 
     def __init__(self, run: RunDirectory, evaluations: int | None, processes: Processes) -> None:
         self.run = run
         self.evaluations = evaluations
         self.processes = processes
+        self.best: Mapping[str, Tensor] = {}
 
     def update(self, learner: HasState) -> None:
-        """Store the weights if the last held-out loss is lower than all before; all processes call it together."""
-        weights = learner.collect() if self.evaluations else {}
-        if self.evaluations and self.processes.is_main:
-            *earlier, last = self._losses()
-            if last < min(earlier, default=math.inf):
-                _write(self.run.checkpoints / BEST, {name: value.cpu() for name, value in weights.items()})
+        """Keep the weights if the last held-out loss is lower than all before."""
+        losses = self._losses()
+        if losses and _lowest(losses) == [*losses][-1]:
+            self.best = copied(learner.state_dict())
+
+    def resume(self, learner: HasState, step: int) -> None:
+        """Keep the weights of the step that a run is resumed from if they have the lowest loss, otherwise `best`.
+
+        They are not in `best` if that step was saved before it was evaluated.
+
+        Raises:
+            UserError: the weights of another step have the lowest loss, and were not saved.
+        """
+        lowest = _lowest(self._losses())
+        if lowest is None:
+            self.best = {}
+        elif lowest == step:
+            self.best = copied(learner.state_dict())
+        elif not self.best:
+            raise UserError(
+                f"the weights of step {lowest}, which have the lowest held-out loss, were not saved",
+                file=self.run.path,
+                remedy="resume with the budget.patience of the start of the run, or start another one",
+            )
 
     def is_over(self) -> bool:
         """Return whether the last `evaluations` evaluations were all worse than an earlier one."""
-        if not self.evaluations:
-            return False
-        losses = self._losses() if self.processes.is_main else []
-        waited = len(losses) - 1 - losses.index(min(losses)) if losses else 0
-        return self.processes.broadcast(waited >= self.evaluations)
+        losses = [*self._losses().values()]
+        return bool(losses) and len(losses) - 1 - losses.index(min(losses)) >= (self.evaluations or math.inf)
 
     def take_best(self, learner: HasState) -> int | None:
-        """Load the weights with the lowest loss and return their step; return None without early stopping.
+        """Load the weights with the lowest loss and return their step; return None if there are none."""
+        lowest = _lowest(self._losses())
+        if lowest is not None:
+            learner.load_state_dict(self.best)
+        return lowest
 
-        All processes must call it; the main one reads the weights.
-
-        Raises:
-            UserError: they are missing or damaged.
-        """
+    def _losses(self) -> dict[int, float]:
+        """Return the held-out losses by step, in order, or {} without early stopping; one that is no number is inf."""
         if not self.evaluations:
-            return None
-        losses = self._losses() if self.processes.is_main else []
-        lowest = self.processes.broadcast(min(losses, default=math.inf))
-        if lowest == math.inf:
-            return None
-        best = _read(self.run.checkpoints / BEST) if self.processes.is_main else {}
-        learner.load_state_dict(self.processes.broadcast_tensors(best, keep=learner.part))
+            return {}
         lines = self.run.read_metrics("heldout") if self.processes.is_main else []
-        return self.processes.broadcast(int(lines[losses.index(lowest)]["step"]) if lines else 0)
-
-    def _losses(self) -> list[float]:
-        """Return the held-out losses in order; a loss that is not finite is logged as null and returned as infinity."""
-        losses = [line["loss"] for line in self.run.read_metrics("heldout")]
-        return [math.inf if loss is None else loss for loss in losses]
+        losses = {line["step"]: math.inf if line["loss"] is None else line["loss"] for line in lines}
+        return self.processes.broadcast(losses)
 
 
-def _write(path: Path, weights: Mapping[str, Tensor]) -> None:
-    """Write weights, with their fingerprint as metadata."""
-    try:
-        replace_file(path, safetensors.torch.save(dict(weights), {FINGERPRINT: fingerprint(weights)}))
-    except OSError as error:
-        raise UnmaskError(
-            f"{path}: the best weights could not be written ({error.strerror or error}); earlier checkpoints are "
-            f"intact: free some space, then continue with {argument('resume', True)}"
-        ) from error
-
-
-def _read(path: Path) -> dict[str, Tensor]:
-    """Read weights that `_write` wrote."""
-    remedy = "without the best weights, the run must be started again in an empty directory"
-    try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-            wanted = (file.metadata() or {}).get(FINGERPRINT)
-    except (OSError, safetensors.SafetensorError) as error:
-        raise UserError(f"the best weights cannot be read ({error})", file=path, remedy=remedy) from error
-    if fingerprint(weights) != wanted:
-        raise UserError("the file was altered", file=path, remedy=remedy)
-    return weights
+def _lowest(losses: Mapping[int, float]) -> int | None:
+    """Return the first step with the lowest loss; None if no loss is finite."""
+    step = min(losses, key=losses.__getitem__, default=None)
+    return None if step is None or losses[step] == math.inf else step

@@ -38,6 +38,7 @@ from unmask.training.evaluate import (
     as_numbers,
     check_finite,
     evaluate,
+    is_finite,
     summarize,
 )
 from unmask.training.interrupt import Interrupt, Interrupted
@@ -170,7 +171,7 @@ class Trainer:
         """Continue from the newest valid checkpoint; compute the total steps again if the budget has changed.
 
         Raises:
-            UserError: there is no checkpoint, or the budget is smaller than before.
+            UserError: there is no checkpoint, the budget is smaller than before, or it has patience only now.
         """
         adopted = self._restore_newest()
         changed, before = self.run.changed, self.progress.total
@@ -184,6 +185,7 @@ class Trainer:
             self.saver.wait()
         self.run.settle()
         self.run.cut_metrics(self.progress.step)
+        self.patience.resume(self.replicas, self.progress.step)
         self.display.say(f"resumed at step {self.progress.step} of {self.progress.total}")
         if self.processes.is_main and (versions := self.run.read_provenance().other_versions()):
             self.display.say(f"by other versions, so that rounding may differ: {'; '.join(versions)}")
@@ -254,7 +256,7 @@ class Trainer:
         sums = summed.all_reduce({**numbers, "flops": flops})
         metrics = summarize(sums, counts, weights)
         factor = self.settings.schedule.factor(progress.step, progress.total or UNKNOWN_STEPS)
-        if math.isfinite(norm) and math.isfinite(metrics["loss"]):
+        if math.isfinite(norm) and is_finite(metrics):
             rate = self.optimizer.step(factor)
             self._average()
             self.replicas.refresh()
@@ -263,7 +265,7 @@ class Trainer:
             self.scale.update(progress, overflowed=False)
         else:
             rate = 0.0
-            self._skip(overflowed=math.isfinite(metrics["loss"]))
+            self._skip(overflowed=is_finite(metrics))
         seconds = time.perf_counter() - start
         progress.advance(step.tokens, step.cursor, seconds)
         return {
@@ -285,7 +287,7 @@ class Trainer:
         size = self.processes.size
         self.run.save_usage(processes=size, gpus=0 if self.machine.device.type == "cpu" else size)
         if self.processes.is_main or shards is not None:
-            self.saver.save(model, self.optimizer.state(), self.progress, carry, shards)
+            self.saver.save(model, self.optimizer.state(), self.progress, carry, shards, self.patience.best)
 
     def _backward(
         self,
@@ -370,7 +372,7 @@ class Trainer:
             limits = self.settings.batch
             samples, _ = self.source.take(self.source.start, tokens=limits.tokens, sequences=limits.sequences)
             batches = [collate([self.prepare(sample) for sample in samples[:CHECKED]])]
-        check_finite(self._evaluated(batches)["loss"], self.replicas.state_dict(), self.processes)
+        check_finite(self._evaluated(batches), self.replicas.state_dict(), self.processes)
 
     def _evaluated(self, batches: Sequence[Batch]) -> dict[str, float]:
         """Return what `evaluate` does for the current weights."""
@@ -404,6 +406,7 @@ class Trainer:
         self.optimizer.load(state.optimizer)
         self.progress = state.progress
         self.carry.load(state.carry, self.machine.device)
+        self.patience.best = state.best
         self.failures = 0
         self.feed.close()
         if self.progress.threads != torch.get_num_threads():
@@ -438,7 +441,8 @@ class Trainer:
         try:
             yield
         except LostProcessError as error:
-            state = State(self.replicas.learner.state_dict(), self.optimizer.state(), self.progress, {})
+            model = self.replicas.learner.state_dict()
+            state = State(model, self.optimizer.state(), self.progress, {}, self.patience.best)
             carries = bool(self.carry.rows) or self.replicas.shards is not None
             saved = rescue(self.run, self.saver, state, self.machine, self.processes, error.missing, carries=carries)
             raise LostProcessError(f"{error.message}; {saved}", error.missing) from error

@@ -125,10 +125,6 @@ class Replicas:
         """Return what this process has of a whole weight, or of the optimizer's state of it ("WEIGHT.moment")."""
         return tensor
 
-    def collect(self) -> dict[str, Tensor]:
-        """Return the whole weights in the main process, on the CPU if they are sharded; all processes must call it."""
-        return self.state_dict()
-
     def restore(self) -> None:
         """Give the learner of the main process its whole weights at the end; all processes must call it."""
 

@@ -21,6 +21,7 @@ from unmask.training.checkpoint import (
     Progress,
     Saver,
     check_checkpoint,
+    load_best,
     load_carry,
     load_checkpoint,
     newest_checkpoint,
@@ -42,6 +43,7 @@ class State(NamedTuple):
         optimizer: the optimizer's state.
         progress: the run's progress.
         carry: the state of all streams, (streams, ...) each.
+        best: the weights of the lowest held-out loss, if a step before has them.
         source: rank of the process that has read it.
     """
 
@@ -49,6 +51,7 @@ class State(NamedTuple):
     optimizer: Mapping[str, Tensor]
     progress: Progress
     carry: Mapping[str, Tensor]
+    best: Mapping[str, Tensor]
     source: int = 0
 
 
@@ -84,11 +87,11 @@ def read_newest(
         path, step = rescued[-1], _step(rescued[-1])
     steps = processes.gather(step)
     source = steps.index(max(steps))
-    model, optimizer, carry = dict[str, Tensor](), dict[str, Tensor](), dict[str, Tensor]()
+    model, optimizer, carry, best = (dict[str, Tensor]() for _ in range(4))
     progress = Progress(cursor=())
     if processes.rank == source:
         model, optimizer, progress = load_checkpoint(path)
-        carry = load_carry(path)
+        carry, best = load_carry(path), load_best(path)
     if source:
         display.say(f"process {source} has saved step {steps[source]} of the run on its own host")
     state = State(
@@ -96,6 +99,7 @@ def read_newest(
         processes.broadcast_tensors(optimizer, source, part),
         processes.broadcast(progress, source),
         processes.broadcast_tensors(carry, source),
+        processes.broadcast_tensors(best, source, part),
         source,
     )
     return path, state
@@ -132,10 +136,10 @@ def rescue(
     try:
         if processes.is_main:
             saver.wait()
-            save_checkpoint(run.checkpoints, state.model, state.optimizer, state.progress)
         else:
             run.document(machine.describe())
-            save_checkpoint(run.checkpoints / RESCUED, state.model, state.optimizer, state.progress)
+        folder = run.checkpoints if processes.is_main else run.checkpoints / RESCUED
+        save_checkpoint(folder, state.model, state.optimizer, state.progress, best=state.best)
     except (UnmaskError, OSError) as error:
         return f"step {step} could not be saved ({error}); {resume}"
     return f"step {step} is saved; {resume}"

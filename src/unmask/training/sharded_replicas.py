@@ -147,11 +147,6 @@ class ShardedReplicas(Replicas):
         """See `Replicas`."""
         return self.shards.take(name, tensor)
 
-    def collect(self) -> dict[str, Tensor]:
-        """See `Replicas`."""
-        gathered = {name: self.shards.gather(name, part) for name, part in self.state_dict().items()}
-        return {name: tensor for name, tensor in gathered.items() if tensor is not None}
-
     def restore(self) -> None:
         """See `Replicas`; one parameter after the other is gathered."""
         for name, parameter in self.learner.named_parameters():

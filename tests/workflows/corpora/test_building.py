@@ -181,8 +181,33 @@ def test_D19_a_build_that_is_killed_at_any_moment_is_continued(files, tokenizer,
         if not out.exists():  # otherwise it was killed while it cleared up
             assert build_content(paths, tokenizer, out, clean=RULES) == whole
         assert {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()} == whole
-        for rest in (*tmp_path.glob("out.*"), *tmp_path.glob(".out.*")):
-            shutil.rmtree(rest) if rest.is_dir() else rest.unlink()
+        if [*tmp_path.glob("out.*")]:
+            with pytest.raises(UserError, match="exists and is not empty"):
+                call()
+        assert not [*tmp_path.glob("out.*")]
+
+
+def test_D19_a_build_of_one_task_that_is_killed_after_it_has_published_leaves_nothing(files, tokenizer, tmp_path):
+    paths, out = files[1:2], tmp_path / "out"
+
+    def call():
+        build_content(paths, tokenizer, out, clean=RULES)
+
+    for moment in reversed(range(count_changes(tmp_path, call))):
+        shutil.rmtree(out)
+        kill(tmp_path, call, moment)
+        if not out.exists():
+            break
+        with pytest.raises(UserError, match="exists and is not empty"):
+            call()
+        assert not [*tmp_path.glob("out.*")]
+    assert [*tmp_path.glob("out.*")], "an interrupted build is left alone"
+    other = tmp_path / "other"
+    build_content(paths, tokenizer, other)
+    other.rename(out)
+    with pytest.raises(UserError, match="exists and is not empty"):
+        call()
+    assert [*tmp_path.glob("out.*")], "another corpus took the place of the one that it builds"
 
 
 def test_D19_a_task_that_fails_three_times_is_named_and_the_others_are_done(files, tokenizer, tmp_path, monkeypatch):

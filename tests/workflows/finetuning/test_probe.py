@@ -327,7 +327,7 @@ def test_overfitting_is_a_loss_that_rose_by_more_than_a_fifth():
     assert describe_overfitting(lines_of(0.7, 0.5, 0.45, 0.5), 100, epochs) == ""
     assert describe_overfitting(lines_of(0.7, 0.68, 0.9, 1.71), 20, epochs) == ""
     assert describe_overfitting(lines_of(0.7, 0.68, 0.9, 1.71), 100, BudgetSettings(epochs=10, patience=3)) == ""
-    assert describe_overfitting(lines_of(0.7, float("nan")), 100, epochs) == ""
+    assert describe_overfitting(lines_of(0.7, None), 100, epochs) == ""
     assert describe_overfitting(lines_of(0.7, 0.0, 0.004), 100, epochs) == "", "nothing that anybody would notice"
     assert describe_overfitting([], 100, epochs) == ""
 
@@ -338,4 +338,4 @@ def test_a_plateau_is_a_loss_that_stays_where_it_began():
     assert describe_plateau([0.69, 0.70] * 29) == "", "too few steps to tell"
     assert describe_plateau([0.69] * 5 + [0.6] * 95) == "", "what is learned at once counts"
     assert describe_plateau([0.69] * 50 + [1.5] * 50) != ""
-    assert describe_plateau([0.69] * 99 + [float("nan")]) == "" == describe_plateau([0.0] * 100)
+    assert describe_plateau([0.69] * 99 + [None]) == "" == describe_plateau([0.0] * 100)

@@ -82,14 +82,14 @@ def test_early_stopping_keeps_the_best_weights_and_reports_on_other_data(classif
     best = losses.index(min(losses))
     assert len(losses) == best + 3, "two evaluations without a lower loss end the run"
     assert len(losses) < 21
-    kept = safetensors.torch.load_file(tmp_path / "run/checkpoints/best.safetensors")
+    newest = max((tmp_path / "run/checkpoints").glob("step-*"))
+    kept = safetensors.torch.load_file(newest / "best.safetensors")
     tuned = load_model(tmp_path / "run").encoder.state_dict()
     words = tuned.pop("embeddings.words.weight")
     assert all(torch.equal(value, kept[f"encoder.{name}"]) for name, value in tuned.items())
     used = kept["encoder.embeddings.words.weight"][:-1]  # of the tokens in the examples
     assert 20 < len(used) < len(words)
     assert all((row == words).all(1).any() for row in used)
-    newest = max((tmp_path / "run/checkpoints").glob("step-*"))
     last = safetensors.torch.load_file(newest / "model.safetensors")
     assert not torch.equal(last["encoder.pooler.weight"], kept["encoder.pooler.weight"])
     assert json.loads((tmp_path / "run/dev.json").read_text())["examples"] == 12

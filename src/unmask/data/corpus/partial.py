@@ -102,7 +102,7 @@ class PartialCorpus:
         report: Callable[[str], None],
     ) -> None:
         self._out = out
-        self._folder = out / INSIDE if out.is_mount() else out.with_name(out.name + ".partial")
+        self._folder = _folder(out)
         self._file = self._folder / _PROGRESS
         self._report = report
         self.corpus = self._folder / "corpus"
@@ -258,6 +258,24 @@ class PartialCorpus:
             file=self._folder,
             remedy=_SAME_COMMAND,
         )
+
+
+def remove_published(out: Path) -> None:
+    """Remove the folder of a build that was killed after it had published the corpus, if there is one.
+
+    The files of the corpus are no longer in it. One that contains some is an interrupted build.
+    """
+    folder = _folder(out)
+    files = {path.name for path in folder.rglob("*") if path.is_file()}
+    if not folder.exists() or files - {_LOCK, _ASIDE, _PROGRESS}:
+        return
+    if (lock := acquire(folder / _LOCK)) is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+        lock.release()
+
+
+def _folder(out: Path) -> Path:
+    return out / INSIDE if out.is_mount() else out.with_name(out.name + ".partial")
 
 
 def _lock(folder: Path) -> FileLock:

@@ -14,6 +14,7 @@ from unmask.data.cleaning.quality import Quality
 from unmask.data.cleaning.rules import Rules, read_rules
 from unmask.data.corpus import build
 from unmask.data.corpus.corpus import Corpus
+from unmask.data.corpus.partial import remove_published
 from unmask.data.text.documents import TextOptions
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.tokenizer import Tokenizer
@@ -75,7 +76,8 @@ def build_corpus(
         quiet: print only results and errors.
 
     Raises:
-        UserError: the directory is not empty, the files hold no text to train on, or a rule is not known.
+        UserError: the directory is not empty, the files hold no text to train on, or a rule is not known. If a killed
+            build has completed this corpus, what it left beside it is removed.
         UnmaskError: tasks have failed (the message names them); all others are done.
     """
     if workers == 0:
@@ -118,9 +120,13 @@ def build_corpus(
             display.say(f"corpus: {out}")
             return corpus
     except (OSError, UserError):
-        if engine != "hosts" or not (corpus := completed()):
+        if not (corpus := completed()):
             raise
-        remove_tasks(Path(out))  # another host has removed them, and this one created them again
+        remove_tasks(Path(out))  # left by a build that was killed, or another host removed and this one created them
+        remove_published(Path(out).resolve())
+        shutil.rmtree(folder, ignore_errors=True)
+        if engine != "hosts":
+            raise
         display.say(by_another)
         return corpus
     if rules:

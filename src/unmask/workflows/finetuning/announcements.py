@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
+from typing import Any
 
 from unmask.support.messages import argument, setting
 from unmask.training.runs.display import Display
@@ -56,18 +56,18 @@ def announce(ready: Prepared, display: Display) -> None:
 
 
 def describe_overfitting(
-    evaluations: Sequence[Mapping[str, float]], samples: int, budget: BudgetSettings, instead: str = FREEZE
+    evaluations: Sequence[Mapping[str, Any]], samples: int, budget: BudgetSettings, instead: str = FREEZE
 ) -> str:
     """Return a warning if the held-out loss of a run fell and then rose again, by more than chance explains; or "".
 
     Args:
-        evaluations: what was logged of each evaluation.
+        evaluations: what was logged of each evaluation; a loss that was not finite is None.
         samples: number of held-out samples.
         budget: the budget of the run; one with `patience` returns to the lowest loss anyway.
         instead: what else to try.
     """
     losses = [line["loss"] for line in evaluations]
-    if budget.patience is not None or len(losses) < 2 or samples < MIN_EVALUATED or not all(map(math.isfinite, losses)):
+    if budget.patience is not None or len(losses) < 2 or samples < MIN_EVALUATED or None in losses:
         return ""
     lowest, last = min(losses), losses[-1]
     if last < max(RISEN * lowest, lowest + RISEN_BY):
@@ -84,15 +84,16 @@ def describe_overfitting(
     )
 
 
-def describe_plateau(losses: Sequence[float]) -> str:
+def describe_plateau(losses: Sequence[float | None]) -> str:
     """Return a warning if the training loss of a new head has stayed where it was in the first steps; or "".
 
     Args:
-        losses: that of each step. Of fewer than `MIN_STEPS` nothing is said.
+        losses: that of each step, None if it was not finite. Of fewer than `MIN_STEPS` nothing is said.
     """
-    if len(losses) < MIN_STEPS or not all(map(math.isfinite, losses)):
+    finite = [loss for loss in losses if loss is not None]
+    if len(losses) < MIN_STEPS or len(finite) < len(losses):
         return ""
-    first, last = fmean(losses[:FIRST_STEPS]), fmean(losses[-len(losses) // 3 :])
+    first, last = fmean(finite[:FIRST_STEPS]), fmean(finite[-len(finite) // 3 :])
     if last < FALLEN * first or first <= 0:
         return ""
     return (
