@@ -141,8 +141,9 @@ def launch(out, size=1, statuses=None, **options):
 
 
 def losses(out):
+    """Return the loss, 0 of a step without a target, and the norm of the gradient of each step."""
     lines = [msgspec.json.decode(line) for line in (out / "metrics.jsonl").read_bytes().splitlines()]
-    found = {(line["kind"], line["step"]): [line["loss"], line.get("gradient_norm", 0.0)] for line in lines}
+    found = {(line["kind"], line["step"]): [line["loss"] or 0.0, line.get("gradient_norm", 0.0)] for line in lines}
     assert len(found) == len(lines)
     return found
 

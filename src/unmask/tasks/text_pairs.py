@@ -47,7 +47,7 @@ from unmask.tasks.token_vectors import Compare
 SIDE, TEXT, TEACHER = "side", "text_number", "teacher"
 """Names of labels: whether a sequence is a first (0), a second (1) or a negative text (2 and above); the number of its
 text, the same for equal texts; the score that a teacher gives to it, if there is one (0 for first texts)."""
-FAR = -1e4
+FAR = -1e30
 """A score whose softmax is 0 beside any other."""
 POOL = 1000
 """Maximum number of pairs, in order, among whose second texts a second text is ranked."""
