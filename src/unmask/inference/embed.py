@@ -146,7 +146,7 @@ def embed(
     of_tokens = task is not None and task.vectors.tokens is not None
     if of_tokens:
         reason = ": this model makes vectors of tokens"
-        refuse_idle(reason, pooling=pooling, normalize=normalize is not None, dimensions=dimensions)
+        refuse_idle(reason, pooling=pooling, normalize=normalize is not None, dimensions=dimensions is not None)
         if written is not None and written.suffix == ".npy":
             raise UserError("texts have different numbers of vectors of tokens", file=out, remedy="use .safetensors")
     vectors: np.ndarray | list[np.ndarray]

@@ -91,7 +91,7 @@ class Lesson:
             )
         check_number_of_examples(self.examples)
         if not self.files.train:
-            refuse_idle(f"without {argument('train')}, whose examples it counts", examples=self.examples)
+            refuse_idle(f"without {argument('train')}, whose examples it counts", examples=self.examples is not None)
         if self.augment < 0:
             raise UserError(f"{argument('augment')} must not be negative, not {self.augment}")
         if not self.augment:
