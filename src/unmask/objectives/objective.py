@@ -310,6 +310,10 @@ def classify(logits: Tensor, gold: Tensor) -> Part:
     )
 
 
+NEVER = -1e30
+"""A finite logit of what is no candidate: of minus infinity, the divergence is not a number."""
+
+
 def imitate_softmax(logits: Tensor, targets: Tensor, temperature: float) -> Part:
     """Return T^2 KL(softmax(targets / T) || softmax(logits / T)), summed in float32, and the number of equal answers.
 

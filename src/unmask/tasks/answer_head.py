@@ -30,7 +30,7 @@ from unmask.data.batches.batch import Batch, Sample
 from unmask.data.labelled.question_files import Question
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec, token_vectors
 from unmask.nn.layers.linear import Linear
-from unmask.objectives.objective import Objective, Part, imitate_softmax
+from unmask.objectives.objective import NEVER, Objective, Part, imitate_softmax
 from unmask.tasks.extraction import Extraction, SearchResult, Span
 from unmask.tasks.passage_windows import LABEL, Candidates, PassageWindow, sequences_of
 from unmask.tasks.pooled_head import PooledHead
@@ -116,8 +116,6 @@ def _choose(
     }
 
 
-NEVER = -1e30
-"""A finite logit of tokens that are no candidates."""
 UNTRAINED = -100
 """Label of a window whose class is not trained on."""
 SENTENCES, SUPPORT, SHARE = "sentences", "support", "support_share"

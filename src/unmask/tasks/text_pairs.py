@@ -36,7 +36,7 @@ from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import Encoded, Encoder
 from unmask.nn.layers.vocabulary import count_correct
-from unmask.objectives.objective import Objective, Part, imitate_softmax
+from unmask.objectives.objective import NEVER, Objective, Part, imitate_softmax
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
 from unmask.tasks.mistakes import Mistake
@@ -47,8 +47,6 @@ from unmask.tasks.token_vectors import Compare
 SIDE, TEXT, TEACHER = "side", "text_number", "teacher"
 """Names of labels: whether a sequence is a first (0), a second (1) or a negative text (2 and above); the number of its
 text, the same for equal texts; the score that a teacher gives to it, if there is one (0 for first texts)."""
-FAR = -1e30
-"""A score whose softmax is 0 beside any other."""
 POOL = 1000
 """Maximum number of pairs, in order, among whose second texts a second text is ranked."""
 TIE = 1e-6
@@ -382,8 +380,8 @@ def ranking_loss(
         loss = (loss + cross_entropy(ranked[:, :pairs].T, matching, reduction="sum")) / 2
     if taught is not None:
         others = taught.pairs != matching[:, None]  # (pairs, pairs + negatives)
-        student = (scores / temperature).masked_fill(others, FAR)
-        teacher = taught.scores.expand_as(scores).masked_fill(others, FAR)
+        student = (scores / temperature).masked_fill(others, NEVER)
+        teacher = taught.scores.expand_as(scores).masked_fill(others, NEVER)
         loss = loss + imitate_softmax(student, teacher, 1.0).sum
     return Part(loss, {"accuracy": count_correct(ranked.detach(), matching)})
 
