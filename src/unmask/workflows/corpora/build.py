@@ -122,9 +122,8 @@ def build_corpus(
     except (OSError, UserError):
         if not (corpus := completed()):
             raise
-        remove_tasks(Path(out))  # left by a build that was killed, or another host removed and this one created them
+        remove_tasks(Path(out), folder)  # of a build that was killed; or created again, after another host removed them
         remove_published(Path(out).resolve())
-        shutil.rmtree(folder, ignore_errors=True)
         if engine != "hosts":
             raise
         display.say(by_another)

@@ -152,9 +152,10 @@ def is_complete(
     return corpus if is_same and is_cleaned else None
 
 
-def remove_tasks(out: Path) -> None:
-    """Remove the tasks of a corpus that is complete."""
-    shutil.rmtree(_folder(out), ignore_errors=True)
+def remove_tasks(out: Path, cleaned: Path) -> None:
+    """Remove what a corpus was made of that is complete: its tasks, and the folder of cleaned text."""
+    for folder in (_folder(out), cleaned):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _folder(out: Path) -> Path:
@@ -324,8 +325,7 @@ class Build:
         for line in skipped.notes():
             report(line)
         corpus = open_corpus(self.out)
-        remove_tasks(self.out)
-        shutil.rmtree(self._cleaned, ignore_errors=True)
+        remove_tasks(self.out, self._cleaned)
         return corpus
 
     def _content(self, paths: Sequence[str | Path], chosen: range = range(0)) -> list[Any]:
