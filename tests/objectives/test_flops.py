@@ -35,10 +35,10 @@ from unmask.tasks.classification import ClassificationHead
 from unmask.tasks.embedding import Embedding, EmbeddingHead
 from unmask.tasks.multi_label import MultiLabelHead
 from unmask.tasks.multiple_choice import MultipleChoiceHead
+from unmask.tasks.pair_head import SIDE, TEXT
 from unmask.tasks.pooled_head import Regularization
 from unmask.tasks.regression import RegressionHead
 from unmask.tasks.spans import SpanHead
-from unmask.tasks.text_pairs import SIDE, TEXT
 from unmask.tasks.token_classification import TokenClassificationHead
 from unmask.workflows.pretraining.checks import build_curriculum
 from unmask.workflows.pretraining.start import build_learner

@@ -13,10 +13,11 @@ import numpy as np
 import torch
 
 from unmask.data.labelled.columns import Fields
+from unmask.tasks.pair_head import PairHead
 from unmask.tasks.rows import RowTask, frame_rows
 from unmask.tasks.sparse import EMBED_SPARSE, SparseVector
 from unmask.tasks.task import Framed, HeadOrigin, Reason, Vectors
-from unmask.tasks.text_pairs import PairHead, PairTask
+from unmask.tasks.text_pairs import PairTask
 from unmask.tasks.token_vectors import VECTORS
 
 FILE = "plain_tokens.json"

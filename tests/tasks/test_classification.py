@@ -19,6 +19,7 @@ from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UserError
 from unmask.support.settings import parse_overrides, write
 from unmask.tasks.classification import Classification, Prediction
+from unmask.tasks.mistakes import worst_first
 from unmask.training.machine import Machine
 from unmask.workflows.finetuning.finetune import finetune
 
@@ -273,7 +274,7 @@ def test_mistakes_are_sorted_by_confidence():
     rows, labels = make(["a", "b", "a", "b"]), ("a", "b")
     probabilities = [(0.4, 0.6), (0.1, 0.9), (0.1, 0.9), (0.7, 0.3)]
     predictions = [Prediction("x", "ab"[y > x], {"a": x, "b": y}) for x, y in probabilities]
-    found = TASK.mistakes(rows, predictions, labels)
+    found = worst_first(TASK.mistakes(rows, predictions, labels))
     assert [(it.caption, it.score) for it in found] == [("a.tsv:4", 0.9), ("a.tsv:5", 0.7), ("a.tsv:2", 0.6)]
     assert (found[0].gold, found[0].predicted, found[0].probabilities) == ("a", "b", {"a": 0.1, "b": 0.9})
     assert [passage.text for passage in found[0].passages] == ["x4"]

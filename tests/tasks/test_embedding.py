@@ -21,6 +21,7 @@ from unmask.objectives.learner import Learner
 from unmask.support.errors import UserError
 from unmask.support.settings import parse_overrides
 from unmask.tasks.embedding import Embedding
+from unmask.tasks.mistakes import worst_first
 from unmask.tasks.rows import texts_of
 from unmask.tasks.text_pairs import POOL, Similarity
 from unmask.training.machine import choose_machine
@@ -218,7 +219,7 @@ def test_ranks_are_among_pools(tokenizer):
 
 def test_mistakes_are_ordered_by_the_difference_of_ranks():
     rows = make([("a", "b")] * 3, ["0", "5", "3"])
-    found = Embedding().mistakes(rows, [Similarity("a", "b", score) for score in (0.9, 0.8, 0.1)], ())
+    found = worst_first(Embedding().mistakes(rows, [Similarity("a", "b", score) for score in (0.9, 0.8, 0.1)], ()))
     assert [(mistake.caption, mistake.score) for mistake in found] == [("a.tsv:2", 2), ("a.tsv:3", 1), ("a.tsv:4", 1)]
 
 

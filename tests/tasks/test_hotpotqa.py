@@ -14,6 +14,7 @@ from unmask.model.model import load_model
 from unmask.support.errors import UserError
 from unmask.tasks.answer_head import KIND, KINDS, SENTENCES, SHARE, SUPPORT
 from unmask.tasks.hotpotqa import HotpotAnswered, Hotpotqa, Support
+from unmask.tasks.mistakes import worst_first
 
 PARAGRAPHS = [
     ("dog", ["the dog sees the cat .", " the dog likes the poem ."]),
@@ -196,6 +197,6 @@ def test_mistakes_are_wrong_answers_and_wrong_support():
     examples = [question("yes", [("cat", 0)])] * 3
     right, support, answer = [0.1, 0.1, 0.9, 0.1], [0.9, 0.1, 0.9, 0.1], [0.1, 0.1, 0.9, 0.1]
     found = [answered(right), answered(support), answered(answer, "no", 0.95)]
-    worst, second = Hotpotqa().mistakes(examples, found, ())
+    worst, second = worst_first(Hotpotqa().mistakes(examples, found, ()))
     assert (worst.gold, worst.predicted) == ("yes (cat 0)", "no (cat 0)")
     assert second.predicted == "yes (cat 0, dog 0)"

@@ -17,6 +17,7 @@ from unmask.objectives.learner import Learner
 from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UserError
 from unmask.support.settings import parse_overrides, write
+from unmask.tasks.mistakes import worst_first
 from unmask.tasks.multiple_choice import Chosen, MultipleChoice
 
 TASK = MultipleChoice(length=32)
@@ -173,7 +174,7 @@ def test_frozen_encoders_are_refused(fine_tuned, articles, tmp_path):
 def test_mistakes_show_all_choices():
     odds = [(0.7, *[0.3 / (len(one.choices) - 1)] * (len(one.choices) - 1)) for one in EXAMPLES]
     found = [Chosen(one.id, 0, one.choices[0], own) for one, own in zip(EXAMPLES, odds, strict=True)]
-    first, second = TASK.mistakes(EXAMPLES, found, ())
+    first, second = worst_first(TASK.mistakes(EXAMPLES, found, ()))
     assert (first.gold, first.predicted, first.score) == ("the town", "the river", 0.7)
     assert list(second.probabilities) == list(EXAMPLES[2].choices)
     assert [text.name for text in second.passages] == ["passage", "question"]

@@ -13,7 +13,7 @@ from unmask.objectives.learner import Learner
 from unmask.support.errors import UserError
 from unmask.tasks.answer_head import AnswerHead
 from unmask.tasks.extraction import Span
-from unmask.tasks.mistakes import Mark
+from unmask.tasks.mistakes import Mark, worst_first
 from unmask.tasks.question_answering import Answered, QuestionAnswering, best_threshold
 
 
@@ -284,7 +284,7 @@ def test_mistakes_are_marked_in_the_passage():
     examples = [question(str(number), "what?", text, "cat") for number in range(3)]
     spans = [("cat", 17, 20, 0.9), ("dog", 4, 7, 0.4), ("the dog", 0, 7, 0.8)]
     predictions = [Answered(one.id, one.question, *span, ()) for one, span in zip(examples, spans, strict=True)]
-    worst, second = QuestionAnswering().mistakes(examples, predictions, ())
+    worst, second = worst_first(QuestionAnswering().mistakes(examples, predictions, ()))
     assert (worst.predicted, worst.gold, worst.score, second.predicted) == ("the dog", "cat", 0.8, "dog")
     asked, passage = worst.passages
     assert (asked.name, asked.text, passage.text) == ("question", "what?", text)

@@ -13,6 +13,7 @@ from unmask.data.labelled.labelled_file import Row, read_rows
 from unmask.metrics.intervals import intervals, measure_all
 from unmask.objectives.learner import Learner
 from unmask.support.errors import UserError
+from unmask.tasks.mistakes import worst_first
 from unmask.tasks.ranking import Ranking, ranking_loss
 from unmask.tasks.regression import Score, logits_of
 
@@ -202,7 +203,7 @@ def test_grades_that_a_model_gives_are_from_the_least_to_the_most(activation, to
 
 def test_mistakes_are_relevant_passages_with_less_relevant_ones_above():
     examples = rows(("a", "x", 2), ("a", "y", 1), ("a", "z", 0), ("b", "x", 1), ("b", "y", 0))
-    mistakes = Ranking().mistakes(examples, scored(examples, [0.1, 0.2, 0.3, 0.9, 0.1]), ())
+    mistakes = worst_first(Ranking().mistakes(examples, scored(examples, [0.1, 0.2, 0.3, 0.9, 0.1]), ()))
     assert [(one.caption, one.score, one.gold) for one in mistakes] == [("a.tsv:2", 2, "2"), ("a.tsv:3", 1, "1")]
     assert [passage.name for passage in mistakes[0].passages] == ["query", "passage"]
 

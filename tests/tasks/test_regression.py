@@ -20,6 +20,7 @@ from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UserError
 from unmask.support.settings import parse_overrides, write
 from unmask.tasks.embedding import Embedding
+from unmask.tasks.mistakes import worst_first
 from unmask.tasks.ranking import Ranking
 from unmask.tasks.regression import Regression, RegressionHead, Score, numbers
 from unmask.training.machine import choose_machine
@@ -153,7 +154,7 @@ def test_labels_of_a_sigmoid_are_probabilities():
 
 def test_mistakes_come_worst_first():
     predictions = [Score("dog", value, "cat") for value in (1.0, 4.5, 2.0)]
-    found = TASK.mistakes(make("1.5", "1", "2"), predictions, ())
+    found = worst_first(TASK.mistakes(make("1.5", "1", "2"), predictions, ()))
     assert [mistake.caption for mistake in found] == ["a.tsv:3", "a.tsv:2", "a.tsv:4"]
     assert [mistake.score for mistake in found] == [3.5, 0.5, 0.0]
     assert (found[0].gold, found[0].predicted, found[0].measure) == ("1", "4.500", "error")

@@ -20,7 +20,7 @@ from unmask.model.model import Model, load_model, save_model
 from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import InputWarning, UserError
 from unmask.support.settings import parse_overrides, write
-from unmask.tasks.mistakes import Mark
+from unmask.tasks.mistakes import Mark, worst_first
 from unmask.tasks.tagged import Entity, Tagged, tags_of
 from unmask.tasks.token_classification import TokenClassification
 from unmask.training.machine import Machine
@@ -305,7 +305,9 @@ def test_mistakes_are_marked_the_worst_first():
         Entity("LOC", 9, 12, "Bob", 0.6),
     )
     predictions = [Tagged("Ann sees Bob", found) for found in ([ann, bob], [ann], [ann, location])]
-    worst, second = TokenClassification().mistakes([correct, missed, both], predictions, ("O", "B-LOC", "B-PER"))
+    worst, second = worst_first(
+        TokenClassification().mistakes([correct, missed, both], predictions, ("O", "B-LOC", "B-PER"))
+    )
     assert (worst.caption, worst.score, second.caption, second.score) == ("a.conll:9", 2, "a.conll:5", 1)
     (passage,) = worst.passages
     assert passage.gold == (Mark(0, 3, "PER"), Mark(9, 12, "PER"))

@@ -287,8 +287,8 @@ class Classification(TextTask, frozen=True, kw_only=True, tag="classification"):
     def mistakes(
         self, examples: Sequence[Row], predictions: Sequence[Prediction], labels: Sequence[str]
     ) -> list[Mistake]:
-        """See `Task`: the most confident mistakes first."""
-        mistakes = [
+        """See `Task`: predictions of a wrong label, by its probability."""
+        return [
             Mistake(
                 passages(row),
                 caption=f"{row.file}:{row.line}",
@@ -301,7 +301,6 @@ class Classification(TextTask, frozen=True, kw_only=True, tag="classification"):
             for row, prediction in zip(examples, predictions, strict=True)
             if prediction.label != row.values["label"]
         ]
-        return sorted(mistakes, key=lambda mistake: -mistake.score)
 
     def details(
         self, examples: Sequence[Row], predictions: Sequence[Prediction], labels: Sequence[str]

@@ -114,13 +114,12 @@ class Coqa(Extraction, frozen=True, kw_only=True, tag="coqa"):
     def mistakes(
         self, examples: Sequence[CoqaQuestion], predictions: Sequence[KindAnswered], labels: Sequence[str]
     ) -> list[Mistake]:
-        """See `Task`: answers that equal no gold answer, the most confident first."""
-        mistakes = [
+        """See `Task`: answers that equal no gold answer, by their confidence."""
+        return [
             span_mistake(example, predicted, example.references, predicted.answer, describe_history(example))
             for example, predicted in zip(examples, predictions, strict=True)
             if not any(metrics.turn_scores([gold], predicted.answer)[0] for gold in example.references)
         ]
-        return sorted(mistakes, key=lambda mistake: -mistake.score)
 
     def record(self, path: Path, example: CoqaQuestion, prediction: KindAnswered) -> Any:
         """See `Task`."""

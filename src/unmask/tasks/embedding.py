@@ -4,7 +4,7 @@ Input: rows of two texts, all with a score or all without; those without may hav
 with its loss, predictions. The head pools the last layer, and the encoder itself is trained; dense layers over the
 pooled vector, if there are any, are its only weights.
 
-Without scores: each first text should find its own second text (tasks/text_pairs.py). With scores: the squared error of
+Without scores: each first text should find its own second text (tasks/pair_head.py). With scores: the squared error of
 the cosine (Reimers and Gurevych 2019, section 3; `CosineSimilarityLoss` of sentence-transformers), where the scores are
 scaled to the range from 0 to 1.
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -34,12 +34,13 @@ from unmask.objectives.flops import head_flops, matrices
 from unmask.objectives.objective import Part
 from unmask.support.choices import PoolingKind
 from unmask.support.errors import UserError
-from unmask.support.messages import argument, setting
+from unmask.support.messages import setting
 from unmask.support.model_card import Card
 from unmask.tasks.mistakes import Mistake
+from unmask.tasks.pair_head import PairHead, Sides, ranking_loss
 from unmask.tasks.regression import all_equal, numbers, with_numbers
-from unmask.tasks.task import Columns, HeadOrigin, Notes, Paths, Reason, Refusals, Vectors
-from unmask.tasks.text_pairs import PairHead, PairTask, Sides, Similarity, describe_mistakes, ranking_loss
+from unmask.tasks.task import Columns, HeadOrigin, Notes, Paths, Reason, Vectors
+from unmask.tasks.text_pairs import PairTask, Similarity, describe_mistakes
 
 TARGET = "similarity"
 """Name of the label: the scaled score of a pair."""
@@ -94,13 +95,6 @@ class Embedding(PairTask, frozen=True, kw_only=True, tag="embedding"):
     head = HeadOrigin(weightless=True)
     has_scores = True
     route = Reason("its vectors are served by /embed", "ask for these")
-    refusals: ClassVar[Refusals] = dict.fromkeys(
-        ("frozen", "downstream"),
-        Reason(
-            "vectors are those of the encoder itself, which is trained",
-            f"omit {argument('frozen')} and {argument('downstream')}",
-        ),
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -245,7 +239,7 @@ class Embedding(PairTask, frozen=True, kw_only=True, tag="embedding"):
     def mistakes(
         self, examples: Sequence[Row], predictions: Sequence[Similarity], labels: Sequence[str]
     ) -> list[Mistake]:
-        """See `Task`: the pairs that scores and cosines order most differently; without scores, the lowest ranks."""
+        """See `Task`: pairs whose scores and cosines have different ranks; without scores, see `PairTask`."""
         if not _are_scored(examples):
             return super().mistakes(examples, predictions, labels)
         scores = np.array([prediction.score for prediction in predictions])

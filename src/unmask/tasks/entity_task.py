@@ -155,7 +155,7 @@ class EntityTask(AnnotatedTask, frozen=True, kw_only=True):
     def mistakes(
         self, examples: Sequence[TaggedSentence], predictions: Sequence[Tagged], labels: Sequence[str]
     ) -> list[Mistake]:
-        """See `Task`: the sentences with the most missed or spurious entities first."""
+        """See `Task`: sentences with missed or spurious entities, by their number."""
         mistakes = []
         for sentence, prediction in zip(examples, predictions, strict=True):
             gold = {(kind, start, end) for kind, start, end in sentence.entities}
@@ -172,7 +172,7 @@ class EntityTask(AnnotatedTask, frozen=True, kw_only=True):
                 mistakes.append(
                     Mistake((marked,), caption, score=len(gold ^ predicted), measure="missed or spurious entities")
                 )
-        return sorted(mistakes, key=lambda mistake: -mistake.score)
+        return mistakes
 
     def record(self, path: Path, example: TaggedSentence, prediction: Tagged) -> Any:
         """See `Task`: a prediction or, depending on the suffix, an annotator's record."""

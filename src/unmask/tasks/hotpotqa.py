@@ -211,7 +211,7 @@ class Hotpotqa(Extraction, frozen=True, kw_only=True, tag="hotpotqa"):
     def mistakes(
         self, examples: Sequence[HotpotQuestion], predictions: Sequence[HotpotAnswered], labels: Sequence[str]
     ) -> list[Mistake]:
-        """See `Task`: wrong answers and wrong support, the most confident answers first."""
+        """See `Task`: wrong answers and wrong support, by the confidence of the answer."""
         mistakes = []
         for example, guess in zip(examples, predictions, strict=True):
             scores = metrics.question_scores(
@@ -220,7 +220,7 @@ class Hotpotqa(Extraction, frozen=True, kw_only=True, tag="hotpotqa"):
             if not scores[metrics.NAMES.index("joint_exact_match")]:
                 answers = (_describe(example.answer, example.support), _describe(guess.answer, _facts(guess)))
                 mistakes.append(span_mistake(example, guess, answers[:1], answers[1]))
-        return sorted(mistakes, key=lambda mistake: -mistake.score)
+        return mistakes
 
     def record(self, path: Path, example: HotpotQuestion, prediction: HotpotAnswered) -> Any:
         """See `Task`."""

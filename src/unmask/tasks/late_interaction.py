@@ -7,7 +7,7 @@ Khattab and Zaharia 2020, section 3.2: a token tells queries from documents; que
 vectors count too; dense layers project each vector to few numbers, and it is normalized; those of punctuation in
 documents are left out. As in ColBERT and PyLate, no token attends to these [MASK], unless `attend` is set.
 
-The loss is that of text_pairs.py on MaxSim, whose temperature is 1, with the negatives of the step (`Contrastive` of
+The loss is that of pair_head.py on MaxSim, whose temperature is 1, with the negatives of the step (`Contrastive` of
 PyLate, `MultiVectorMultipleNegativesRankingLoss` of sentence-transformers). checkpoints/colbert.py has the files.
 """
 
@@ -37,14 +37,14 @@ from unmask.nn.layers.max_logits import max_sim, select
 from unmask.objectives.flops import head_flops, matrices
 from unmask.objectives.objective import Part
 from unmask.support.choices import PromptName
-from unmask.support.environment import check_memory
 from unmask.support.errors import UserError
-from unmask.support.messages import argument, setting
+from unmask.support.messages import setting
 from unmask.support.model_card import Card
 from unmask.support.transfer import to_device
+from unmask.tasks.pair_head import TEACHER, TEXT, PairHead, Taught, ranking_loss
 from unmask.tasks.rows import FramedRows, are_pairs, frame_rows, texts_of
 from unmask.tasks.task import Framed, HeadOrigin, ModelFiles, Reason, Refusals, Training, Vectors
-from unmask.tasks.text_pairs import TEACHER, TEXT, PairHead, PairTask, Similarity, Taught, ranking_loss
+from unmask.tasks.text_pairs import PairTask, Similarity, check_outputs
 from unmask.tasks.token_vectors import VECTORS, Compare
 
 DEFAULT = Interaction()
@@ -105,13 +105,7 @@ class LateInteraction(PairTask, frozen=True, kw_only=True, tag="late-interaction
     training = Training(inherited=Interaction.__struct_fields__)
     route = Reason("its vectors are served by /embed_all", "ask for these")
     refusals: ClassVar[Refusals] = {
-        **dict.fromkeys(
-            ("frozen", "downstream"),
-            Reason(
-                "vectors are those of the encoder itself, which is trained",
-                f"omit {argument('frozen')} and {argument('downstream')}",
-            ),
-        ),
+        **PairTask.refusals,
         "export": Reason("the vectors of tokens are not exported", "use the model itself"),
     }
 
@@ -169,10 +163,6 @@ class LateInteraction(PairTask, frozen=True, kw_only=True, tag="late-interaction
         """See `Task`; the numbers of a vector become objects of Python, which are several times as large."""
         return 8 * self.length * self.width
 
-    def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
-        """See `Task`: none."""
-        return ()
-
     def build(self, spec: HeadSpec, labels: Sequence[str]) -> LateHead:
         """See `Task`."""
         return LateHead(self, spec)
@@ -192,12 +182,7 @@ class LateInteraction(PairTask, frozen=True, kw_only=True, tag="late-interaction
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`: as `PairTask`, and single texts, whose predictions are the vectors of documents."""
         if not gold:
-            texts = sum(2 + len(row.negatives) for row in examples)
-            check_memory(
-                4 * texts * self.length * self.width,
-                f"the vectors of the tokens of {texts:,} texts",
-                "give fewer at a time, or evaluate on a collection for search",
-            )
+            check_outputs(examples, self.length * self.width, "the vectors of the tokens")
         if gold or are_pairs(examples):
             return super().frame(tokenizer, examples, labels, gold=gold)
         samples, cut, notes = self.frame_texts(tokenizer, examples, "document")

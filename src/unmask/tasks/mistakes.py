@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 
@@ -56,3 +56,8 @@ class Mistake:
     gold: str = ""
     predicted: str = ""
     probabilities: Mapping[str, float] = field(default_factory=dict)
+
+
+def worst_first(mistakes: Iterable[Mistake]) -> list[Mistake]:
+    """Return mistakes in the order of their scores, the largest first; of equal ones, the first is the first."""
+    return sorted(mistakes, key=lambda mistake: -mistake.score)

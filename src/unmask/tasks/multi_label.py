@@ -291,8 +291,8 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, tag="multi-label"):
         return [Row(row.values, row.file, row.line, prediction.labels) for row, prediction in pairs]
 
     def mistakes(self, examples: Sequence[Row], predictions: Sequence[Labels], labels: Sequence[str]) -> list[Mistake]:
-        """See `Task`: the texts with the most missed or spurious labels first."""
-        mistakes = [
+        """See `Task`: texts with missed or spurious labels, by their number."""
+        return [
             Mistake(
                 passages(row),
                 caption=f"{row.file}:{row.line}",
@@ -305,7 +305,6 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, tag="multi-label"):
             for row, prediction in zip(examples, predictions, strict=True)
             if set(row.labels or ()) != set(prediction.labels)
         ]
-        return sorted(mistakes, key=lambda mistake: -mistake.score)
 
     def line(self, prediction: Labels) -> str:
         """See `Task`."""

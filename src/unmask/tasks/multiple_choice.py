@@ -173,8 +173,8 @@ class MultipleChoice(Task, frozen=True, kw_only=True, tag="multiple-choice"):
     def mistakes(
         self, examples: Sequence[Choices], predictions: Sequence[Chosen], labels: Sequence[str]
     ) -> list[Mistake]:
-        """See `Task`: the most confident mistakes first."""
-        mistakes = [
+        """See `Task`: wrong choices, by their probability."""
+        return [
             Mistake(
                 (
                     Passage(example.passage, "passage"),
@@ -190,7 +190,6 @@ class MultipleChoice(Task, frozen=True, kw_only=True, tag="multiple-choice"):
             for example, guess in zip(examples, predictions, strict=True)
             if guess.choice != example.gold
         ]
-        return sorted(mistakes, key=lambda mistake: -mistake.score)
 
     def line(self, prediction: Chosen) -> str:
         """See `Task`."""

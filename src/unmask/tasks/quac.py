@@ -141,14 +141,14 @@ class Quac(QuestionAnswering, frozen=True, kw_only=True, tag="quac"):
         ]
 
     def mistakes(self, examples: Sequence[Any], predictions: Sequence[Any], labels: Sequence[str]) -> list[Mistake]:
-        """See `Task`: answers that are worse than those of humans, the most confident first."""
+        """See `Task`: answers that are worse than those of humans, by their confidence."""
         mistakes = []
         for example, predicted in zip(examples, predictions, strict=True):
             references = metrics.settle_references(example.references)
             if metrics.answer_f1(references, _text(predicted)) < metrics.human_f1(references):
                 before = describe_history(example)
                 mistakes.append(span_mistake(example, predicted, references, _text(predicted), before))
-        return sorted(mistakes, key=lambda mistake: -mistake.score)
+        return mistakes
 
     def record(self, path: Path, example: Any, prediction: QuacAnswered) -> Any:
         """See `Task`."""

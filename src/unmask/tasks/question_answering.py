@@ -171,15 +171,14 @@ class QuestionAnswering(Extraction, frozen=True, kw_only=True, tag="question-ans
     def mistakes(
         self, examples: Sequence[Question], predictions: Sequence[Answered], labels: Sequence[str]
     ) -> list[Mistake]:
-        """See `Task`: answers that are not an exact match, the most confident first."""
+        """See `Task`: answers that are not an exact match, by their confidence."""
         gold_answers, answers = gold_texts(examples), [prediction.answer for prediction in predictions]
         exact = metrics.example_scores(gold_answers, answers, metrics.choose_scorer(gold_answers))[:, 0]
         wrong = [pair for pair, right in zip(zip(examples, predictions, strict=True), exact, strict=True) if not right]
-        mistakes = [
+        return [
             span_mistake(example, predicted, [answer.text for answer in example.answers], predicted.answer)
             for example, predicted in wrong
         ]
-        return sorted(mistakes, key=lambda mistake: -mistake.score)
 
     def files(self, path: Path, records: Iterable[Any]) -> dict[Path, Iterable[bytes]]:
         """See `Task`: the official {id: answer}, and a second file with the most probable answers."""

@@ -254,7 +254,7 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
         return [row.values["text"] for row in examples]
 
     def mistakes(self, examples: Sequence[Row], predictions: Sequence[Score], labels: Sequence[str]) -> list[Mistake]:
-        """See `Task`: relevant passages, those first above which most less relevant ones of the query are ranked."""
+        """See `Task`: passages below less relevant ones of the query, by the number of these."""
         grades = np.array(numbers(examples))
         scores = np.array([prediction.score for prediction in predictions])
         mistakes = []
@@ -273,7 +273,7 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
                             predicted=f"{predictions[index].score:.3f}",
                         )
                     )
-        return sorted(mistakes, key=lambda mistake: -mistake.score)
+        return mistakes
 
     @property
     def _extremes(self) -> tuple[float, float]:

@@ -209,8 +209,8 @@ class Regression(ScoreTask, frozen=True, kw_only=True, tag="regression"):
         return metrics.measure(np.array(numbers(examples)), predicted)
 
     def mistakes(self, examples: Sequence[Row], predictions: Sequence[Score], labels: Sequence[str]) -> list[Mistake]:
-        """See `Task`: the largest errors first."""
-        mistakes = [
+        """See `Task`: all texts, by the error."""
+        return [
             Mistake(
                 passages(row),
                 caption=f"{row.file}:{row.line}",
@@ -221,7 +221,6 @@ class Regression(ScoreTask, frozen=True, kw_only=True, tag="regression"):
             )
             for row, value, prediction in zip(examples, numbers(examples), predictions, strict=True)
         ]
-        return sorted(mistakes, key=lambda mistake: -mistake.score)
 
 
 class RegressionHead(TextHead):

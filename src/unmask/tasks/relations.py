@@ -260,7 +260,7 @@ class Relations(AnnotatedTask, frozen=True, kw_only=True, tag="relations"):
     def mistakes(
         self, examples: Sequence[TaggedSentence], predictions: Sequence[Related], labels: Sequence[str]
     ) -> list[Mistake]:
-        """See `Task`: the texts with the most missed or spurious relations first."""
+        """See `Task`: texts with missed or spurious relations, by their number."""
         mistakes = []
         for sentence, other in zip(examples, self.labelled(examples, predictions), strict=True):
             gold, predicted = set(sentence.relations), set(other.relations)
@@ -275,7 +275,7 @@ class Relations(AnnotatedTask, frozen=True, kw_only=True, tag="relations"):
                         predicted=_describe(other) or "(none)",
                     )
                 )
-        return sorted(mistakes, key=lambda mistake: -mistake.score)
+        return mistakes
 
     def record(self, path: Path, example: TaggedSentence, prediction: Related) -> Any:
         """See `Task`: a prediction, which can be read again, or an annotator's record."""

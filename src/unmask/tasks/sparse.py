@@ -6,7 +6,7 @@ the text of log(1 + ReLU(logit)) (Formal et al. 2021, "SPLADE v2", equation 2). 
 model, in whose place it is stored, so that the directory is a `ForMaskedLM` of transformers, and a `SparseEncoder` of
 sentence-transformers.
 
-The loss is that of text_pairs.py on products, whose temperature is 1 (`SparseMultipleNegativesRankingLoss`), and FLOPS:
+The loss is that of pair_head.py on products, whose temperature is 1 (`SparseMultipleNegativesRankingLoss`), and FLOPS:
 the sum over tokens of the squared mean weight in a step (Paria et al. 2020, section 3), of queries and of documents,
 negatives among them, each with a weight (`SpladeLoss`). The weights grow with the square of the time in the first third
 of the run (Formal et al. 2021, section 3; `SpladeRegularizerWeightSchedulerCallback`). Held-out losses are without
@@ -38,13 +38,13 @@ from unmask.nn.layers.max_logits import max_logits
 from unmask.objectives.flops import head_flops, matrices
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import BuildContext, Objective, Part, decoder_of
-from unmask.support.environment import check_memory
 from unmask.support.messages import argument
 from unmask.support.model_card import Card
+from unmask.tasks.pair_head import PairHead, Sides, ranking_loss
 from unmask.tasks.routes import Route, VectorsRequest
 from unmask.tasks.rows import are_pairs, frame_rows
 from unmask.tasks.task import Framed, HeadOrigin, ModelFiles, Reason, Refusals, Vectors
-from unmask.tasks.text_pairs import PairHead, PairTask, Sides, Similarity, ranking_loss
+from unmask.tasks.text_pairs import PairTask, Similarity, check_outputs
 
 OFFSETS = "offsets"
 """Name of the places where texts begin in the plan of a batch."""
@@ -131,13 +131,7 @@ class Sparse(PairTask, frozen=True, kw_only=True, tag="sparse"):
     head = HeadOrigin(weightless=True, adopts="masked_lm")
     route = EMBED_SPARSE
     refusals: ClassVar[Refusals] = {
-        **dict.fromkeys(
-            ("frozen", "downstream"),
-            Reason(
-                "vectors are those of the encoder itself, which is trained",
-                f"omit {argument('frozen')} and {argument('downstream')}",
-            ),
-        ),
+        **PairTask.refusals,
         "export": Reason(
             "the weights of tokens are not exported", f"export the masked-LM head: {argument('head', 'masked_lm')}"
         ),
@@ -178,10 +172,6 @@ class Sparse(PairTask, frozen=True, kw_only=True, tag="sparse"):
         """See `Task`."""
         return vocabulary
 
-    def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
-        """See `Task`: none."""
-        return ()
-
     def build(self, spec: HeadSpec, labels: Sequence[str]) -> Objective:
         """See `Task`; a body is needed: `build_on`."""
         raise NotImplementedError
@@ -193,12 +183,7 @@ class Sparse(PairTask, frozen=True, kw_only=True, tag="sparse"):
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`: as `PairTask`, and single texts, whose predictions are their weights."""
         if not gold:
-            texts = sum(2 + len(row.negatives) for row in examples)
-            check_memory(
-                4 * texts * tokenizer.size,
-                f"the weights of {tokenizer.size:,} tokens for {texts:,} texts",
-                "give fewer at a time, or evaluate on a collection for search",
-            )
+            check_outputs(examples, tokenizer.size, f"the weights of {tokenizer.size:,} tokens")
         if gold or are_pairs(examples):
             return super().frame(tokenizer, examples, labels, gold=gold)
         samples, cut, notes = frame_rows(tokenizer, examples, self.length, pairs=False)

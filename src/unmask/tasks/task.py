@@ -460,7 +460,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @abstractmethod
     def mistakes(self, examples: Sequence[Any], predictions: Sequence[Any], labels: Sequence[str]) -> list[Mistake]:
-        """Return descriptions of the model's mistakes, the worst first."""
+        """Return descriptions of the model's mistakes, in any order: `Mistake.score` states how bad each one is."""
 
     def check_distinct(self, examples: Sequence[Any]) -> None:
         """Check that the predictions of examples can be told apart in a file: by default they are in their order.

@@ -21,6 +21,7 @@ from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import BuildContext
 from unmask.support.errors import UserError
 from unmask.tasks.classification import Classification
+from unmask.tasks.mistakes import worst_first
 from unmask.tasks.regression import Regression
 from unmask.tasks.token_classification import TokenClassification
 from unmask.testing import check_metric
@@ -160,7 +161,7 @@ def test_the_page_has_the_worst_first(tokenizer, pairs, tmp_path, kind):
     result = evaluate_task(made, [pairs], columns={}, errors=page)
     text = page.read_text(encoding="utf8")
     examples = made.task.read([pairs], columns={})
-    mistakes = made.task.mistakes(examples, Predictor(made).run(examples), labels)
+    mistakes = worst_first(made.task.mistakes(examples, Predictor(made).run(examples), labels))
     offsets = [text.index(f"<bdi>{mistake.caption}</bdi>") for mistake in mistakes]
     assert offsets == sorted(offsets)
     assert f"{len(examples)} examples" in text

@@ -127,8 +127,8 @@ class Ordinal(RowTask, frozen=True, kw_only=True, tag="ordinal"):
         }
 
     def mistakes(self, examples: Sequence[Row], predictions: Sequence[Ranked], labels: Sequence[str]) -> list[Mistake]:
-        """See `Task`: in descending order of the error in ranks."""
-        found = [
+        """See `Task`: wrong ranks, by how many they are off."""
+        return [
             Mistake(
                 passages(row),
                 caption=f"{row.file}:{row.line}",
@@ -140,7 +140,6 @@ class Ordinal(RowTask, frozen=True, kw_only=True, tag="ordinal"):
             for row, prediction in zip(examples, predictions, strict=True)
             if row.values["label"] != prediction.rank
         ]
-        return sorted(found, key=lambda mistake: -mistake.score)
 
     def line(self, prediction: Ranked) -> str:
         """See `Task`."""

@@ -39,7 +39,7 @@ from unmask.support.errors import UserError, nearest
 from unmask.support.messages import argument
 from unmask.tasks.damaged_examples import describe_damaged
 from unmask.tasks.holding_out import describe_overlap, without
-from unmask.tasks.mistakes import Mistake
+from unmask.tasks.mistakes import Mistake, worst_first
 from unmask.tasks.task import Task
 from unmask.training.evaluate import evaluate
 from unmask.training.machine import Machine, choose_machine
@@ -117,7 +117,7 @@ def evaluate_task(
             "differences": differences(first, second, len(examples), groups=model.task.groups(examples)),
         }
     if errors is not None:
-        mistakes = model.task.mistakes(examples, predictions, model.labels)
+        mistakes = worst_first(model.task.mistakes(examples, predictions, model.labels))
         replace_file(Path(errors), _errors_page(mistakes, sources, result).encode())
     return result
 

@@ -38,6 +38,7 @@ from unmask.support.fingerprint import fingerprint_values
 from unmask.support.messages import argument, rendered
 from unmask.support.settings import convert, to_table, write
 from unmask.tasks import TASKS
+from unmask.tasks.mistakes import Mistake, worst_first
 from unmask.training.machine import Machine
 from unmask.training.processes import Processes
 from unmask.training.runs.directory import CHECKPOINTS, SEARCHED, RunDirectory
@@ -286,7 +287,7 @@ def learn_and_score(cell: Cell, folder: Path, needed: Mapping[str, Path], machin
     if metric not in deciding:
         raise UserError(f"task '{cell.task}': {metric} is not a number", remedy="lower the learning rate")
     np.save(folder / RESAMPLED, np.array([drawn[name] for name in deciding], np.float32))
-    wrong = [] if cell.seed else _listed(task.mistakes(examples, predictions, model.labels), tested)
+    wrong = [] if cell.seed else _listed(worst_first(task.mistakes(examples, predictions, model.labels)), tested)
     (folder / MISTAKES).write_bytes(msgspec.json.encode(wrong))
     parameters = sum(value.numel() for value in model.encoder.parameters())
     recipe = ready.recipe
@@ -413,7 +414,7 @@ def _resampling_seed(tested: Sequence[Any]) -> int:
     return int(fingerprint_values(tested)[:8], 16)
 
 
-def _listed(mistakes: Sequence[Any], files: Sequence[str]) -> list[dict[str, str]]:
+def _listed(mistakes: Sequence[Mistake], files: Sequence[str]) -> list[dict[str, str]]:
     """Return all mistakes as they are stored: beyond `MAX_MISTAKES`, only of which `example`.
 
     That is where it is, with the number of the file for its name: other arms may have read the same file elsewhere.
@@ -427,7 +428,7 @@ def _listed(mistakes: Sequence[Any], files: Sequence[str]) -> list[dict[str, str
     return listed
 
 
-def _described(mistake: Any) -> dict[str, str]:
+def _described(mistake: Mistake) -> dict[str, str]:
     """Return a mistake as the report shows it."""
     text = " | ".join(passage.text for passage in mistake.passages)
     return {
