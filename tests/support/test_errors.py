@@ -1,10 +1,13 @@
 """Errors for users: one line with the place, the problem and the remedy."""
 
+import math
+from contextlib import nullcontext
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from unmask.support.errors import UnmaskError, UserError, counted, nearest, refuse_idle, refuse_string
+from unmask.support.errors import UnmaskError, UserError, check_count, counted, nearest, refuse_idle, refuse_string
 
 
 @pytest.mark.parametrize(
@@ -34,6 +37,21 @@ def test_parameters_without_effect_are_refused(reason, parameters, text):
         refuse_idle(reason, **parameters)
     assert str(caught.value) == text
     refuse_idle(reason, **dict.fromkeys(parameters), strict=False, texts=(), number=0, encoding="")
+    with pytest.raises(UserError, match=r"; pass another$"):
+        refuse_idle(reason, "pass another", **parameters)
+
+
+@pytest.mark.parametrize("number", [-1, 0, 5, 1000, 2.5, math.nan, "3"])
+def test_numbers_outside_their_bounds_are_refused(number):
+    whole = isinstance(number, int)
+    for least, most, numbers in ((0, 4, "from 0 to 4"), (1, None, "of 1 or more"), (5, 1000, "from 5 to 1,000")):
+        allowed = whole and number in range(least, 10_000 if most is None else most + 1)
+        with (
+            nullcontext() if allowed else pytest.raises(UserError, match=rf"^workers=.*: not a whole number {numbers}$")
+        ):
+            check_count("workers", number, least, most)
+    check_count("workers", None)
+    check_count("workers", np.int64(3), 1, 3)
 
 
 def test_exit_statuses_differ():

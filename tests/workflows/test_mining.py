@@ -164,7 +164,7 @@ def test_a_collection_is_mined(model, texts, tmp_path):
     (path / "qrels" / "train.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *judgments]))
     others = [row for row in rows if row["anchor"] != rows[0]["anchor"]]
     assert others and mine(model, f"{path}#train", out=None, negatives=1, margin=0.0, **HERE) == others
-    with pytest.raises(UserError, match="is mined alone, and corpus, columns, format, encoding have no effect"):
+    with pytest.raises(UserError, match=r"^corpus has no effect on the collection .*; omit it"):
         mine(model, path, out=None, corpus=path / "corpus.jsonl", **HERE)
 
 

@@ -33,7 +33,7 @@ from unmask.support.choices import (
     check_choice,
 )
 from unmask.support.durable import only_writer
-from unmask.support.errors import UserError, refuse_idle
+from unmask.support.errors import UserError, check_count, refuse_idle
 from unmask.support.messages import argument
 from unmask.support.stores import look_up
 from unmask.support.urls import Url, address_of
@@ -291,8 +291,7 @@ def bench(model: str | Path, *, sentences: int = 1000, allow_pickle: bool = Fals
     Raises:
         UserError: there is no such model, or the number is below 1.
     """
-    if sentences < 1:
-        raise UserError(f"{argument('sentences', sentences)}: at least one is needed")
+    check_count("sentences", sentences)
     loaded = load_model(model, allow_pickle=allow_pickle)
     warn_of_new_tokens(loaded, model)
     return measure_engines(loaded, sequences=sentences)

@@ -22,8 +22,8 @@ from unmask.data.batches.frame import Frame
 from unmask.data.batches.masking import MASKED
 from unmask.nn.encoders.encoder import LEFT_TO_RIGHT
 from unmask.objectives import OBJECTIVES
-from unmask.support.errors import UserError, check_unicode
-from unmask.support.messages import argument, call
+from unmask.support.errors import UserError, check_count, check_unicode
+from unmask.support.messages import call
 
 if TYPE_CHECKING:
     from unmask.data.tokenizers.tokenizer import Tokenizer
@@ -78,8 +78,7 @@ def mask_head(model: Model) -> str | None:
 
 def fill_masks(model: Model, backend: Backend, texts: Sequence[str], top: int) -> list[Filling]:
     """Return the `top` most probable tokens for each mask of each text; see `Predictor.fill`."""
-    if top < 1:
-        raise UserError(f"{top} candidates cannot be shown", remedy=f"pass {argument('top', 1)} or more")
+    check_count("top", top)
     check_unicode(texts)
     head = mask_head(model)
     if head is None:

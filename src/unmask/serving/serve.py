@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from unmask.support.choices import Device, Precision, as_texts
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, check_count
 from unmask.support.messages import argument
 from unmask.training.machine import choose_machine
 from unmask.training.runs.display import Display
@@ -81,8 +81,7 @@ def serve(
         "timeout": timeout,
     }
     for name, number in most.items():
-        if number < 1:
-            raise UserError(f"{argument(name, number)}: not a positive whole number")
+        check_count(name, number)
     if not 0 <= port < 65536:
         raise UserError(f"{argument('port', port)}: not a port")
     limits = replace(

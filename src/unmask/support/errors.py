@@ -9,7 +9,9 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
+from numbers import Integral
 from os import PathLike
+from typing import Any
 
 from unmask.support.messages import Front, argument, in_python, rendered
 
@@ -118,21 +120,31 @@ class ShareNote(str):
         return self.number, self.total, self.statement
 
 
-def check_count(name: str, number: int | None) -> None:
-    """Check the value of a parameter that is a number of processes, attempts or the like.
+def check_count(name: str, number: Any, least: int = 1, most: int | None = None) -> None:
+    """Check the value of a parameter that is a number of examples, processes, attempts or the like.
+
+    Args:
+        name: the parameter.
+        number: its value; None: it has none.
+        least: the smallest number that it can be.
+        most: the largest one; None: there is none.
 
     Raises:
-        UserError: it is not None, and below 0 or above 999.
+        UserError: it is another one, or no whole number.
     """
-    if number is not None and not 0 <= number <= 999:
-        raise UserError(f"{argument(name, number)}: not a whole number from 0 to 999")
+    if number is None:
+        return
+    if not isinstance(number, Integral) or int(number) < least or (most is not None and int(number) > most):
+        numbers = f"of {least} or more" if most is None else f"from {least} to {most:,}"
+        raise UserError(f"{argument(name, number)}: not a whole number {numbers}")
 
 
-def refuse_idle(reason: str, **parameters: object) -> None:
+def refuse_idle(reason: str, remedy: str = "", /, **parameters: object) -> None:
     """Raise an error if parameters have values, but no effect.
 
     Args:
         reason: why, as it follows "has no effect": "without …", "on …", or ": …".
+        remedy: what to do; "": omit them.
         **parameters: their values; those that are None, False, 0 or empty have none.
 
     Raises:
@@ -141,7 +153,7 @@ def refuse_idle(reason: str, **parameters: object) -> None:
     if idle := [argument(name) for name, value in parameters.items() if value]:
         verb, them = ("has", "it") if len(idle) == 1 else ("have", "them")
         space = "" if reason.startswith(":") else " "
-        raise UserError(f"{', '.join(idle)} {verb} no effect{space}{reason}", remedy=f"omit {them}")
+        raise UserError(f"{', '.join(idle)} {verb} no effect{space}{reason}", remedy=remedy or f"omit {them}")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -229,7 +229,7 @@ def choose_machine(
         UserError: the device or the precision is unknown or not available, the device only emulates the precision,
             `deterministic` has no effect on it, or workers are requested on a system that cannot fork processes.
     """
-    check_count("workers", workers)
+    check_count("workers", workers, 0, 999)
     can_fork = "fork" in multiprocessing.get_all_start_methods()
     if workers and not can_fork:
         raise UserError(

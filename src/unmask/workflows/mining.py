@@ -39,7 +39,7 @@ from unmask.inference.search import Nearest, check_reranks, check_vectors, embed
 from unmask.inference.stream import check_out, summed
 from unmask.support.choices import Device, MinedRows, Precision, TextFormat, check_choice
 from unmask.support.durable import only_writer, replace_file
-from unmask.support.errors import ShareNote, UserError, counted, refuse_idle
+from unmask.support.errors import ShareNote, UserError, check_count, counted, refuse_idle
 from unmask.support.messages import argument
 from unmask.tasks.damaged_examples import describe_damaged
 from unmask.tasks.prediction_tables import TABLES, check_cells, write_rows
@@ -259,10 +259,9 @@ def add_scores(teacher: Predictor, tuples: Sequence[MinedExample], notes: list[s
 
 
 def _check_numbers(negatives: int, margin: float, skip: int, easy: int) -> None:
-    numbers = (("negatives", negatives, 1, 1000), ("skip", skip, 0, 10_000), ("easy", easy, 0, 1000))
-    for name, value, least, most in numbers:
-        if not least <= value <= most:
-            raise UserError(f"{argument(name, value)}: not a whole number from {least} to {most:,}")
+    check_count("negatives", negatives, 1, 1000)
+    check_count("skip", skip, 0, 10_000)
+    check_count("easy", easy, 0, 1000)
     if not 0 <= margin <= 1:
         raise UserError(f"{argument('margin', margin)}: not a number from 0 to 1")
 
@@ -288,13 +287,10 @@ def _read(
 ) -> Searched:
     """Return what is searched; see `mine`."""
     if any(map(find_collection, sources)):
-        if len(sources) > 1 or corpus or columns or format or encoding:
-            names = ", ".join(argument(name) for name in ("corpus", "columns", "format", "encoding"))
-            raise UserError(
-                f"a collection is mined alone, and {names} have no effect on it",
-                file=display_name(sources[0]),
-                remedy="omit them",
-            )
+        name = display_name(sources[0])
+        if len(sources) > 1:
+            raise UserError("a collection is mined alone", file=name, remedy="give nothing else")
+        refuse_idle(f"on the collection {name}", corpus=corpus, columns=columns, format=format, encoding=encoding)
         collection = read_collection(str(sources[0]))
         notes += collection.notes
         judged = zip(collection.queries, collection.judgments, strict=True)

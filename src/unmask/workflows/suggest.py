@@ -38,8 +38,7 @@ from unmask.inference.selection import PREFILTER, balanced_order, select_diverse
 from unmask.inference.stream import check_out, summed
 from unmask.support.choices import Device, Precision, TextFormat
 from unmask.support.durable import only_writer, replace_file
-from unmask.support.errors import UserError, counted
-from unmask.support.messages import argument
+from unmask.support.errors import UserError, check_count, counted
 from unmask.tasks.classification import Classification, Prediction
 from unmask.tasks.multi_label import Labels, MultiLabel
 from unmask.tasks.prediction_tables import TABLES, as_row, with_columns, write_rows
@@ -251,8 +250,7 @@ def suggest(
     """
     path = None if out is None else Path(out)
     sources, labeled_sources = as_sources(data, encoding), as_sources(labelled, encoding)
-    if not 1 <= count <= MAX_COUNT:
-        raise UserError(f"{argument('count', count)}: not a whole number from 1 to {MAX_COUNT:,}")
+    check_count("count", count, 1, MAX_COUNT)
     if path is not None:
         files = [source for source in (*sources, *labeled_sources) if not isinstance(source, ExampleTable)]
         check_out(path, files)

@@ -92,7 +92,7 @@ def test_notes_name_parameters_as_they_are_shown(language_model, text_file, monk
 def test_suites_refuse_what_has_no_effect(language_model, classifier, pairs):
     for other, message in (
         ({"limit": 3}, "limit has no effect without suite"),
-        ({"suite": "blimp", "limit": 0}, "limit=0: at least one is needed"),
+        ({"suite": "blimp", "limit": 0}, "limit=0: not a whole number of 1 or more"),
         ({"suite": "glue"}, 'suite="glue": unknown; choose one of blimp, bits'),
         ({"suite": "blimp", "pll": "x"}, 'pll="x": unknown'),
         ({"suite": "blimp", "format": "tsv", "metrics": "f1"}, 'format, metrics have no effect: suite="blimp" scores'),

@@ -136,7 +136,7 @@ def test_what_has_no_effect_is_refused(collection, encoder, tmp_path, recipe, to
         ({"columns": {"text": "a"}}, "columns has no effect: this is a collection for search"),
         ({"encoding": "latin-1"}, "encoding has no effect: this is a collection"),
         ({"field": "body"}, "field has no effect: this is a collection"),
-        ({"depth": 0}, "depth=0: at least one is needed"),
+        ({"depth": 0}, "depth=0: not a whole number of 1 or more"),
     ):
         with pytest.raises(UserError, match=message):
             evaluate(encoder, collection, **options, **HERE)

@@ -196,7 +196,7 @@ def test_the_task_is_that_of_the_model_and_its_encoder_is_used(encoder, planted,
     ("change", "message"),
     [
         ({"task": "regression"}, "unknown; choose one of classification"),
-        ({"folds": 1}, "at least two are needed"),
+        ({"folds": 1}, "folds=1: not a whole number of 2 or more"),
         ({"out": "fix.xlsx"}, "use .tsv or .csv or .jsonl or .parquet"),
         ({"page": "page.txt"}, "use .html"),
         ({"page": "nowhere/page.html"}, "there is no such directory"),

@@ -161,7 +161,7 @@ def test_bad_input_is_refused(models, texts, tmp_path):
         ({**good, "label": [3.0] * 60}, {"task": "regression"}, "equal|same"),
         ({**good, "label": [["a"]] * 60}, {"task": "multi-label"}, "same labels"),
         ({**good, "label": [{"a": 0.5, "b": 0.5}] * 60}, {}, "probabilities"),
-        (good, {"examples": 1}, "examples=1: at least two are needed"),
+        (good, {"examples": 1}, "examples=1: not a whole number of 2 or more"),
         (good, {"task": "spans"}, 'task="spans": unknown'),
         (good, {"models": []}, "a list of models is needed"),
         (good, {"models": str(models[0])}, "a list of models is needed"),
@@ -207,7 +207,7 @@ def test_numbers_of_any_size_are_scaled(models, documents, tmp_path):
     np.testing.assert_allclose(scores, scores[0], rtol=1e-6)
 
 
-@pytest.mark.parametrize("examples", [2.5, "x", float("nan"), None, 1, -3])
+@pytest.mark.parametrize("examples", [2.5, "x", float("nan"), 1, -3])
 def test_numbers_of_examples_that_are_none_are_refused(examples, models):
     with pytest.raises(UserError, match="examples"):
         first_look(models, "rows.tsv", "classification", examples=examples, **HERE)

@@ -33,7 +33,7 @@ HERE = {"device": "cpu", "precision": "float32", "quiet": True}
     ],
 )
 def test_options_that_a_file_or_the_lack_of_a_task_makes_idle_are_refused(inputs, tmp_path, option, value):
-    with pytest.raises(UserError, match=f"{option}: the file says what is compared; write it there"):
+    with pytest.raises(UserError, match=f"{option} has no effect: the file says what is compared; write it there"):
         unmask.compare(inputs / "pets.toml", out=tmp_path / "out", **{option: value}, **HERE)
     if option in ("task", "columns", "format", "metric", "test"):
         words = {"text": inputs / "text.txt", "budget": "2ktok", "arms": "bert-tiny,random"}

@@ -108,7 +108,7 @@ def test_contradictory_arms_are_refused(arm, message):
         ({"text": []}, "trained on text"),
         ({"budget": ""}, "needs a budget"),
         ({"budget": "much"}, "amount with a unit"),
-        ({"seeds": 0}, "at least one"),
+        ({"seeds": 0}, "seeds=0: not a whole number of 1 or more"),
         ({"arms": ["random", "random@frozen"], "text": []}, "needs a tokenizer"),
         ({"tasks": {"t": TaskData(task="sentiment", train=["x"])}}, "unknown task"),
         ({"tasks": {"t": TaskData(train=[])}}, "no training examples"),

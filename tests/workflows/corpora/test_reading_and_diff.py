@@ -20,7 +20,7 @@ def test_texts_are_those_of_the_pages(webbed, pages):
     assert len(places) == 5 and places == sorted(places)
     assert texts != unmask.sample_corpus(webbed.directory, count=5, seed=1, quiet=True)
     assert unmask.sample_corpus(webbed.directory, count=1000, quiet=True) == known
-    with pytest.raises(UserError, match="at least one is needed"):
+    with pytest.raises(UserError, match="not a whole number of 1 or more"):
         unmask.sample_corpus(webbed.directory, count=0)
 
 

@@ -16,9 +16,9 @@ def lesson(train=("train.tsv",), **more):
     ("given", "message"),
     [
         ({"train": ()}, "there is nothing to learn from; pass train, unlabelled, corpus or text"),
-        ({"augment": -1}, "augment must not be negative, not -1"),
+        ({"augment": -1}, "augment=-1: not a whole number of 0 or more"),
         ({"masked_lm": "model"}, "masked_lm has no effect without augment; omit it"),
-        ({"examples": 0}, "examples=0: at least one is needed"),
+        ({"examples": 0}, "examples=0: not a whole number of 1 or more"),
         ({"train": (), "unlabelled": ["texts.txt"], "examples": 3}, "examples has no effect without train"),
         ({"init": "model", "layers": 2}, "layers has no effect with init"),
         ({"settings": {"downstream.kind": "rnn"}}, 'settings={"downstream.kind": "rnn"} is not allowed'),

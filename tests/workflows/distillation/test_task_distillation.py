@@ -202,7 +202,7 @@ def test_what_cannot_work_is_refused_with_the_reason(tuned, teacher, examples, d
         ("classification", {"train": row}, {"objective.soft_targets": False}, "the student learns no predictions"),
         ("classification", {"train": row, "masked_lm": teacher}, {}, "masked_lm has no effect without augment"),
         ("classification", {"train": row, "augment": 1, "masked_lm": tmp_path / "foreign"}, {}, "no masked-LM"),
-        ("classification", {"train": row, "augment": -1}, {}, "augment must not be negative, not -1"),
+        ("classification", {"train": row, "augment": -1}, {}, "augment=-1: not a whole number of 0 or more"),
         ("classification", {"train": row, "init": teacher, "layers": 2}, {}, "layers has no effect with init"),
         ("classification", {"text": row, "init": teacher, "layers": 2}, {}, "layers has no effect with init"),
     ):  # fmt: skip

@@ -45,7 +45,7 @@ def test_consistent_jobs_pass():
             {"frozen": True, "settings": {"downstream.kind": "rnn"}},
             '^settings={"downstream.kind": "rnn"} is not allowed; pass frozen=True or downstream=KIND$',
         ),
-        ({"examples": -1}, "^examples=-1: at least one is needed$"),
+        ({"examples": -1}, "^examples=-1: not a whole number of 1 or more$"),
         ({"settings": ["seed=1"]}, "settings must be a mapping"),
     ],
 )

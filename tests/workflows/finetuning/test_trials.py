@@ -149,7 +149,7 @@ def test_dev_files_are_checked_before_training(job, tmp_path, search):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"seeds": 0}, "seeds is 0, but at least one seed is needed"),
+        ({"seeds": 0}, "seeds=0: not a whole number of 1 or more"),
         ({"seeds": 2, "settings": ["seed=abc"]}, 'settings={"seed": "abc"}: not a whole number'),
         ({"seeds": 1, "search": True, "settings": ["optimizer.learning_rate=1e-4"]}, "search has no effect"),
     ],

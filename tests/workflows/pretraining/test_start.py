@@ -281,7 +281,7 @@ def test_the_kept_layers_of_two_language_models_compute_as_before(tokenizer):
 @pytest.mark.parametrize(
     ("family", "layers", "message"),
     [
-        ("bert", 0, "layers must be at least 1, not 0"),
+        ("bert", 0, "layers=0: not a whole number of 1 or more"),
         ("bert", 4, "layers=4 is not smaller than the number of layers of MODEL, 4; omit it, or choose"),
         ("bert", 5, "layers=5 is not smaller"),
         ("albert", 2, "layers cannot select layers of MODEL, because they share their weights; omit layers"),

@@ -198,7 +198,7 @@ def test_an_extended_tokenizer_is_prepared_once(prepare, source, corpus, tmp_pat
     ("options", "message"),
     [
         ({"extend": 5}, 'extend has no effect without init; pass settings={"tokenizer.vocabulary": N}'),
-        ({"extend": 0, "init": "model"}, "extend must be at least 1, not 0"),
+        ({"extend": 0, "init": "model"}, "extend=0: not a whole number of 1 or more"),
         ({"layers": 1, "init": "model"}, "layers=1 is not smaller than the number of layers of .*model, 1"),
         ({"extend": 5, "init": "model"}, "there is nothing to learn"),
     ],

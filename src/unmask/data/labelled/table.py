@@ -22,8 +22,7 @@ from unmask.data.labelled.label_cells import is_missing
 from unmask.data.text.files import split_part, with_encoding
 from unmask.data.text.record_files import Record, class_names, name_classes
 from unmask.support.choices import refuse_text
-from unmask.support.errors import UserError
-from unmask.support.messages import argument
+from unmask.support.errors import UserError, refuse_idle
 
 CONTENT = ("text", "label"), ("text", "text_b", "label")
 """Names of the columns of two and of three sequences."""
@@ -112,8 +111,7 @@ def _with_encoding(source: Source, encoding: str | None) -> Source:
         if not is_url(source):
             refuse_text(split_part(source)[0])
         return with_encoding(locate(source), encoding)
-    if encoding is not None:
-        raise UserError(f"{argument('encoding')} has no effect on examples in memory", file=source.name)
+    refuse_idle("on examples in memory", encoding=encoding is not None)
     return source
 
 

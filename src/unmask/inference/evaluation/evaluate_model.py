@@ -27,7 +27,7 @@ from unmask.inference.predictor import Predictor
 from unmask.inference.stream import refuse_input
 from unmask.support.choices import Device, Documents, Format, PllKind, Precision, Suite, as_texts, check_choice
 from unmask.support.durable import check_folder, only_writer
-from unmask.support.errors import UserError, refuse_idle
+from unmask.support.errors import UserError, check_count, refuse_idle
 from unmask.support.messages import argument, rendered
 from unmask.tasks.tuning import describe_effect
 from unmask.training.machine import choose_machine
@@ -196,8 +196,7 @@ def _evaluate_suite(
     display: Display,
 ) -> dict[str, Any]:
     """Return the scores of a language model; see `evaluate`."""
-    if limit is not None and limit < 1:
-        raise UserError(f"{argument('limit', limit)}: at least one is needed")
+    check_count("limit", limit)
     if pll is not None:
         check_choice("pll", pll, PllKind)
     if not files:

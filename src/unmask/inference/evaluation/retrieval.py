@@ -39,7 +39,7 @@ from unmask.inference.search import (
 from unmask.inference.stream import summed
 from unmask.metrics.intervals import Measure, differences, intervals, measure_all
 from unmask.metrics.retrieval import measure_queries, query_metrics
-from unmask.support.errors import UserError, refuse_idle
+from unmask.support.errors import UserError, check_count, refuse_idle
 from unmask.support.messages import argument
 
 BM25 = "bm25"
@@ -102,8 +102,7 @@ def evaluate_retrieval(
         UserError: the collection is malformed, a model neither makes vectors nor reranks, or a first stage is missing
             or has no effect.
     """
-    if depth is not None and depth < 1:
-        raise UserError(f"{argument('depth', depth)}: at least one is needed")
+    check_count("depth", depth)
     collection = read_collection(data)
     count = len(collection.queries)
 

@@ -23,7 +23,7 @@ from unmask.inference.stream import refuse_input
 from unmask.model.model import load_model
 from unmask.support.choices import AuditedTask, Device, Format, Precision, check_choice
 from unmask.support.durable import check_folder, only_writer, replace_file
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, check_count
 from unmask.support.messages import argument
 from unmask.tasks import TASKS
 from unmask.tasks.rows import RowTask, texts_of
@@ -141,8 +141,7 @@ def audit(
     """
     sources = as_sources(data, encoding)
     written, shown = (None if path is None else Path(path) for path in (out, page))
-    if folds < 2:
-        raise UserError(f"{argument('folds', folds)}: at least two are needed")
+    check_count("folds", folds, 2)
     if task is not None:
         check_choice("task", task, AuditedTask)
     _check_sources(sources)

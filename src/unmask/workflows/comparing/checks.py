@@ -9,7 +9,7 @@ import msgspec
 
 from unmask.data.labelled.label_cells import shown
 from unmask.recipes.recipe import FinetuningRecipe, as_recipe
-from unmask.support.errors import UserError, nearest, refuse_idle
+from unmask.support.errors import UserError, check_count, nearest, refuse_idle
 from unmask.support.messages import argument
 from unmask.support.settings import Overrides, convert, put
 from unmask.tasks import TASKS
@@ -77,8 +77,7 @@ def check_comparison(comparison: Comparison) -> None:
             "seeds at the earliest",
             remedy=f"pass {argument('seeds', FEWEST_TO_RACE)} or more",
         )
-    if comparison.seeds < 1:
-        raise UserError(f"{argument('seeds')} is {comparison.seeds}, but at least one is needed")
+    check_count("seeds", comparison.seeds)
     if len(arms) * max(1, len(comparison.named_tasks())) * comparison.seeds > MAX_MODELS:
         raise UserError(
             f"the arms, tasks and {argument('seeds')} are more than {MAX_MODELS:,} models to train",

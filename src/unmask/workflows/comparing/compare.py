@@ -136,7 +136,7 @@ def compare(
         UserError: the comparison cannot be made as it is; nothing was trained.
         UnmaskError: the work was interrupted; it is saved.
     """
-    check_count("workers", workers)
+    check_count("workers", workers, 0, 999)
     check_price(price)
     restrictions = limits(as_texts(at_most))
     chosen = {"engine": engine != "local"}
@@ -171,8 +171,7 @@ def compare(
             "documents": documents != "auto",
             "encoding": encoding,
         }
-        if idle := [argument(name) for name, value in given.items() if value]:
-            raise UserError(f"{', '.join(idle)}: the file says what is compared", remedy="write it there")
+        refuse_idle(": the file says what is compared", "write it there", **given)
         settings = read_comparison(comparison)
         named = [file for each in settings.tasks.values() for file in (*each.train, *each.test, *each.unlabelled)]
         refuse_urls(named, comparison)

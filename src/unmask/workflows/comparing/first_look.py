@@ -28,7 +28,7 @@ from unmask.inference.load import warn_of_new_tokens
 from unmask.metrics.transferability import h_score, log_evidence
 from unmask.model.model import load_model
 from unmask.support.choices import Device, Format, Precision, RankedTask, check_choice
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, check_count
 from unmask.support.messages import argument
 from unmask.tasks import TASKS
 from unmask.tasks.regression import numbers
@@ -116,8 +116,7 @@ def first_look(
     check_choice("task", task, RankedTask)
     if not models or isinstance(models, str | Path) or not all(isinstance(model, str | Path) for model in models):
         raise UserError(f"{argument('models')}: a list of models is needed", remedy="name one model or more")
-    if not isinstance(examples, int) or examples < 2:
-        raise UserError(f"{argument('examples', examples)}: at least two are needed")
+    check_count("examples", examples, 2)
     notes, display, machine = list[str](), Display(quiet=quiet), choose_machine(device, precision)
     kind = TASKS[task]()
     labelled = kind.read(as_sources(train, encoding), columns=columns or {}, kind=format, notes=notes)

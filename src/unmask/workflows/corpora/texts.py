@@ -13,8 +13,7 @@ import numpy as np
 
 from unmask.data.corpus.corpus import Corpus, open_corpus
 from unmask.data.corpus.sample import SampledText, read_sample
-from unmask.support.errors import UserError
-from unmask.support.messages import argument
+from unmask.support.errors import check_count
 from unmask.training.runs.display import Display
 
 FIRST = 4000
@@ -52,8 +51,7 @@ def sample_corpus(directory: str | Path, *, count: int = 10, seed: int = 0, quie
     Raises:
         UserError: there is no corpus, it is damaged, or the number is not positive.
     """
-    if count < 1:
-        raise UserError(f"{argument('count', count)}: at least one is needed")
+    check_count("count", count)
     corpus = open_corpus(directory)
     sample = sampled_texts(corpus, count, seed)
     kind = "decoded tokens, as a model reads them" if sample.are_decoded else "texts as they were before tokenization"

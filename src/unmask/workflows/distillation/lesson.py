@@ -25,7 +25,7 @@ from unmask.inference.predictor import Predictor
 from unmask.model.model import Model, load_model
 from unmask.objectives.soft_targets import NAME as SOFT_TARGETS
 from unmask.recipes.recipe import Recipe
-from unmask.support.errors import UserError, refuse_idle
+from unmask.support.errors import UserError, check_count, refuse_idle
 from unmask.support.messages import argument, setting
 from unmask.support.settings import Overrides
 from unmask.tasks.damaged_examples import describe_damaged
@@ -37,7 +37,7 @@ from unmask.workflows.distillation.augment import Proposer, augment
 from unmask.workflows.distillation.student import check_start
 from unmask.workflows.distillation.targets import TargetStore, sample_key
 from unmask.workflows.finetuning.examples import HOLD_OUT_SEED, Examples, choose_tenth, drawn
-from unmask.workflows.finetuning.job import LabelledFiles, check_number_of_examples
+from unmask.workflows.finetuning.job import LabelledFiles
 from unmask.workflows.finetuning.prepare import Prepared
 
 ELSEWHERE = ("frozen", "downstream", "reset")
@@ -89,11 +89,10 @@ class Lesson:
                     f"pass {argument('train')}, {argument('unlabelled')}, {argument('corpus')} or {argument('text')}"
                 ),
             )
-        check_number_of_examples(self.examples)
+        check_count("examples", self.examples)
         if not self.files.train:
             refuse_idle(f"without {argument('train')}, whose examples it counts", examples=self.examples is not None)
-        if self.augment < 0:
-            raise UserError(f"{argument('augment')} must not be negative, not {self.augment}")
+        check_count("augment", self.augment, 0)
         if not self.augment:
             refuse_idle(f"without {argument('augment')}", masked_lm=self.masked_lm)
         check_start(self.init, self.layers)

@@ -24,7 +24,7 @@ from unmask.data.labelled.table import Data, as_sources
 from unmask.support.choices import Device, DownstreamKind, Format, Precision
 from unmask.support.durable import only_writer, replace_file, replaced_directory
 from unmask.support.environment import rank_and_size
-from unmask.support.errors import UserError, refuse_idle
+from unmask.support.errors import UserError, check_count, refuse_idle
 from unmask.support.messages import argument, call, rendered, setting
 from unmask.support.settings import Overrides, with_minutes
 from unmask.tasks import TASKS
@@ -221,11 +221,7 @@ def _run_trials(job: FinetuningJob, out: Path, seeds: int, search: bool, resume:
 
 def _check(job: FinetuningJob, out: Path, seeds: int, search: bool, resume: bool) -> None:
     """Raise an error for options that are impossible or have no effect."""
-    if seeds < 1:
-        raise UserError(
-            f"{argument('seeds')} is {seeds}, but at least one seed is needed",
-            remedy=f"pass {argument('seeds', 1)} or more",
-        )
+    check_count("seeds", seeds)
     if rank_and_size()[1] > 1:
         raise UserError(
             f"{argument('seeds')} and {argument('search', True)} do not run under torchrun",

@@ -19,7 +19,7 @@ from unmask.data.labelled.table import ExampleTable, Source
 from unmask.families import BodySettings
 from unmask.nn.encoders.encoder import LEFT_TO_RIGHT
 from unmask.support.choices import DOWNSTREAM_KINDS, DownstreamKind
-from unmask.support.errors import UserError, counted, nearest, refuse_idle
+from unmask.support.errors import UserError, check_count, counted, nearest, refuse_idle
 from unmask.support.messages import argument, setting
 from unmask.support.settings import Overrides, check_overrides
 from unmask.tasks import TASKS
@@ -72,12 +72,6 @@ class LabelledFiles:
         return "; ".join(f"{name}: {table.name}, {counted(len(table), 'row')}" for name, table in tables)
 
 
-def check_number_of_examples(number: int | None) -> None:
-    """Raise a UserError if a number of examples to learn from is not positive."""
-    if number is not None and number < 1:
-        raise UserError(f"{argument('examples', number)}: at least one is needed")
-
-
 @dataclass(frozen=True)
 class FinetuningJob:
     """A fine-tuning run.
@@ -118,7 +112,7 @@ class FinetuningJob:
         check_overrides(self.settings)
         if self.files.dev:
             refuse_idle(f"with {argument('dev')}: nothing is held out then", all_examples=self.all_examples)
-        check_number_of_examples(self.examples)
+        check_count("examples", self.examples)
         if self.task not in TASKS:
             raise UserError(f"unknown task '{self.task}'", remedy=nearest(self.task, TASKS))
         if self.downstream is not None and self.downstream not in DOWNSTREAM_KINDS:

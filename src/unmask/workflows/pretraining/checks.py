@@ -25,7 +25,7 @@ from unmask.nn.encoders.encoder import LEFT_TO_RIGHT, SEPARATE_LAYERS, TWO_LMS, 
 from unmask.objectives.learner import Learner
 from unmask.objectives.teacher import TEACHER
 from unmask.recipes.recipe import Recipe
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, check_count, refuse_idle
 from unmask.support.messages import argument, call, setting
 from unmask.support.settings import Overrides, flatten
 
@@ -224,11 +224,9 @@ def check_teacher(recipe: Recipe, teacher: object) -> None:
 
 def check_init(init: str | Path | None, layers: int | None) -> None:
     """Raise an error if there is no model whose layers could be selected."""
-    if init is None and layers is not None:
-        raise UserError(
-            f"{argument('layers')} has no effect without {argument('init')}",
-            remedy=f"pass {setting('encoder.layers', 'N')}",
-        )
+    if init is None:
+        remedy = f"pass {setting('encoder.layers', 'N')}"
+        refuse_idle(f"without {argument('init')}", remedy, layers=layers is not None)
 
 
 def refuse_fixed(settings: Overrides, *, encoder: str, tokenizer: str, layers: str = "omit it") -> None:
@@ -252,8 +250,7 @@ def refuse_fixed(settings: Overrides, *, encoder: str, tokenizer: str, layers: s
 
 def check_layers(shape: BodySettings, layers: int, init: str | Path) -> None:
     """Raise an error if a body with fewer layers cannot be made from those of a model."""
-    if layers < 1:
-        raise UserError(f"{argument('layers')} must be at least 1, not {layers}")
+    check_count("layers", layers)
     if SEPARATE_LAYERS not in shape.provides:
         raise UserError(
             f"{argument('layers')} cannot select layers of {init}, because they share their weights",

@@ -108,7 +108,7 @@ def pretrain(
     arguments = dict(locals())
     from unmask.training.runs.display import Display
 
-    check_count("restarts", restarts)
+    check_count("restarts", restarts, 0, 999)
     text, general, clean, exclude_overlap = map(as_files, (text, general, clean, exclude_overlap))
     settings = with_minutes(settings or {}, "budget.minutes", minutes)
     display = Display(quiet=quiet)
@@ -256,9 +256,7 @@ def _check_sources(
     if not init:
         refuse_idle(f"without {argument('init')}", allow_pickle=allow_pickle, general=general)
     if corpus is not None:
-        refuse_idle("on a corpus that is already built", **reading.changed())
-    if corpus is not None and extend is not None:
-        raise UserError(
-            f"{argument('extend')} has no effect on a corpus that is already built",
-            remedy=f"extend its tokenizer with {call('tokenizer extend')}, and rebuild it",
-        )
+        reason = "on a corpus that is already built"
+        refuse_idle(reason, **reading.changed())
+        remedy = f"extend its tokenizer with {call('tokenizer extend')}, and rebuild it"
+        refuse_idle(reason, remedy, extend=extend is not None)

@@ -37,7 +37,7 @@ from unmask.data.tokenizers.train import PADDING, TokenizerSettings, train_vocab
 from unmask.model.directory import find, read_settings
 from unmask.recipes.recipe import Recipe
 from unmask.support.durable import new_directory
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, check_count, refuse_idle
 from unmask.support.fingerprint import differences, versions
 from unmask.support.messages import argument, setting
 from unmask.support.settings import to_table
@@ -149,13 +149,10 @@ def _check(
 ) -> None:
     """Check what can be checked before anything is prepared; see `corpus_from_text`."""
     check_init(init, layers)
-    if extend is not None and init is None:
-        raise UserError(
-            f"{argument('extend')} has no effect without {argument('init')}",
-            remedy=f"pass {setting('tokenizer.vocabulary', 'N')}",
-        )
-    if extend is not None and extend < 1:
-        raise UserError(f"{argument('extend')} must be at least 1, not {extend}")
+    if init is None:
+        remedy = f"pass {setting('tokenizer.vocabulary', 'N')}"
+        refuse_idle(f"without {argument('init')}", remedy, extend=extend is not None)
+    check_count("extend", extend)
     check_sources(paths, options)
     if init is None:
         kind = recipe.tokenizer.kind
