@@ -59,7 +59,7 @@ def test_a_damaged_shard_is_named(line, tmp_path, capsys):
         ),
         (
             ("corpus", "build", "{line}/train.tsv", "--tokenizer", "{line}/run", "--workers", "0", "--out", "{here}/c"),
-            "--workers 0: at least one is needed; pass --workers 1 or more",
+            "--workers 0: not a whole number from 1 to 999",
         ),
         (("corpus", "info", "{here}"), "is this the directory of a corpus?"),
     ],

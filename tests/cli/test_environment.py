@@ -133,7 +133,7 @@ def test_E4_names_that_are_not_utf8_are_refused_at_once(text_file, tokenizer_dir
         (["pretrain", "bert-tiny", "--corpus", "c", "--out", "r", "--restarts", "-1"], "-1: not a whole number"),
         (["pretrain", "bert-tiny", "--corpus", "c", "--out", "r", "--workers", "-1"], "-1: not a whole number"),
         (["pretrain", "bert-tiny", "--corpus", "c", "--out", "r", "--workers", "9" * 5000], "invalid int value"),
-        (["corpus", "build", "a.txt", "--tokenizer", "t", "--out", "c", "--workers", "1000000"], "from 0 to 999"),
+        (["corpus", "build", "a.txt", "--tokenizer", "t", "--out", "c", "--workers", "1000000"], "from 1 to 999"),
     ],
 )
 def test_E9_numbers_of_the_command_line(capsys, arguments, message):

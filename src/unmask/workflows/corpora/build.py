@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -80,11 +81,7 @@ def build_corpus(
             build has completed this corpus, what it left beside it is removed.
         UnmaskError: tasks have failed (the message names them); all others are done.
     """
-    if workers == 0:
-        raise UserError(
-            f"{argument('workers', workers)}: at least one is needed", remedy=f"pass {argument('workers', 1)} or more"
-        )
-    check_count("workers", workers)
+    check_count("workers", workers, 1, 999)
     check_choice("engine", engine, Engine)
     display, paths, options = Display(quiet=quiet), as_files(files), TextOptions(field, documents, strict, encoding)
     processes = num_cores() if workers is None else workers
@@ -92,55 +89,37 @@ def build_corpus(
     if quality is None:
         refuse_idle(f"without {argument('quality')}", quality_label=quality_label, min_quality=min_quality is not None)
     tokenizer = tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(find_tokenizer(tokenizer))
-    folder, cleaned, held = cleaning_folder(Path(out)), None, as_files(heldout)
+    folder, held = cleaning_folder(Path(out)), as_files(heldout)
     names = {*rules.names, *(["quality"] if quality is not None else [])}
     completed = partial(is_complete, Path(out), [*paths, *held], tokenizer, names)
     by_another = f"corpus, which another host has completed: {out}"
-    if engine == "hosts" and (corpus := completed()):
-        display.say(by_another)
-        return corpus
+    if corpus := completed():
+        if engine == "hosts":
+            display.say(by_another)
+            return corpus
+        remove_tasks(Path(out), folder)  # of a build that was killed after it had published the corpus
+        remove_published(Path(out).resolve())
+    common: dict[str, Any] = {"heldout": held, "options": options, "workers": processes, "report": display.say}
     try:
         build.check_out(out)
         build.check_sources([*paths, *held], options)
         if quality is not None:
             rules = _with_quality(rules, quality, quality_label, min_quality, paths, options, folder, display)
         if engine != "local" or (not Path(out).is_mount() and needs_tasks(paths, options)):
-            corpus = build_by_tasks(
-                paths,
-                tokenizer,
-                Path(out),
-                folder,
-                heldout=held,
-                options=options,
-                rules=rules,
-                workers=processes,
-                engine=engine,
-                report=display.say,
-            )
-            display.say(f"corpus: {out}")
-            return corpus
-    except (OSError, UserError):
-        if not (corpus := completed()):
+            corpus = build_by_tasks(paths, tokenizer, Path(out), folder, rules=rules, engine=engine, **common)
+        else:
+            cleaned = None
+            if rules:
+                cleaned = clean_documents(paths, options, rules, folder, workers=processes, report=display.say)
+            corpus = build.write_corpus(paths, tokenizer, out, copy=cleaned, **common)
+            shutil.rmtree(folder, ignore_errors=True)
+    except (OSError, UserError):  # another host may publish the corpus, and remove the tasks, at any time
+        if engine != "hosts" or not (corpus := completed()):
             raise
-        remove_tasks(Path(out), folder)  # of a build that was killed; or created again, after another host removed them
+        remove_tasks(Path(out), folder)  # created again, after the other host removed them
         remove_published(Path(out).resolve())
-        if engine != "hosts":
-            raise
         display.say(by_another)
         return corpus
-    if rules:
-        cleaned = clean_documents(paths, options, rules, folder, workers=processes, report=display.say)
-    corpus = build.write_corpus(
-        paths,
-        tokenizer,
-        out,
-        heldout=held,
-        options=options,
-        copy=cleaned,
-        workers=processes,
-        report=display.say,
-    )
-    shutil.rmtree(folder, ignore_errors=True)
     display.say(f"corpus: {out}")
     return corpus
 
