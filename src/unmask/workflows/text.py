@@ -20,7 +20,8 @@ from unmask.data.corpus.build import check_sources
 from unmask.data.corpus.corpus import Corpus, open_corpus
 from unmask.data.corpus.manifest import CLEANING
 from unmask.data.text.documents import Skipped, TextOptions, read_documents, refuse_none
-from unmask.data.text.files import display_name, read_text_lines, with_encoding
+from unmask.data.text.encodings import with_encoding
+from unmask.data.text.files import display_name, read_text_lines
 from unmask.data.tokenizers import extend, train
 from unmask.data.tokenizers.coverage import COVERAGE
 from unmask.data.tokenizers.load import load_tokenizer, read_length

@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from unmask.data.text.documents import Skipped, TextOptions, read_documents
-from unmask.data.text.encodings import suggest
-from unmask.data.text.files import EncodedPath, check_encoding, read_lines, read_text_lines
+from unmask.data.text.encodings import EncodedPath, check_encoding, suggest
+from unmask.data.text.files import read_lines, read_text_lines
 from unmask.support.errors import UserError
 from unmask.support.messages import argument, rendered
 

@@ -30,17 +30,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from unmask.data.labelled.spans import Annotated, Link, Reading, Span
-from unmask.data.text.files import (
-    MAX_JSON,
-    decode_text,
-    display_name,
-    encoding_of,
-    open_bytes,
-    read_at_most,
-    read_text_lines,
-    refuse_encoding,
-    with_encoding,
-)
+from unmask.data.text.encodings import encoding_of, refuse_encoding, with_encoding
+from unmask.data.text.files import MAX_JSON, decode_text, display_name, open_bytes, read_at_most, read_text_lines
 from unmask.support.errors import UserError, nearest
 from unmask.support.messages import argument
 

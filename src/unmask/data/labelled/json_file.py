@@ -26,7 +26,6 @@ from unmask.data.text.files import (
     read_text_lines,
 )
 from unmask.data.text.json_keys import check_keys
-from unmask.data.text.record_files import Record
 from unmask.support.errors import UserError
 
 JSON = ("jsonl", "json", "ndjson")
@@ -41,7 +40,7 @@ def suffix_of(path: str | Path) -> str:
     return next((suffix[1:] for suffix in reversed(suffixes) if suffix not in COMPRESSED), "")
 
 
-def read_json(path: str | Path) -> Iterator[tuple[int, Record]]:
+def read_json(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the objects of a file of JSON Lines, or of a JSON array, with the number of each line or object.
 
     Raises:

@@ -18,7 +18,8 @@ from unmask.data.labelled.delimited import DelimitedFile, distinct_names
 from unmask.data.labelled.json_file import JSON, is_array, is_lines, read_json, suffix_of
 from unmask.data.labelled.splits import ARROW, FORMATS, MOST_NAMED, Split, find_split
 from unmask.data.labelled.table import ExampleTable, Source, is_repository
-from unmask.data.text.files import encoding_of, refuse_encoding, split_part, with_encoding
+from unmask.data.text.encodings import encoding_of, refuse_encoding, with_encoding
+from unmask.data.text.files import split_part
 from unmask.data.text.record_files import Record, has_reader, name_classes, read_arrow, read_file
 from unmask.support.errors import UserError, counted
 from unmask.support.messages import argument

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from unmask.data.labelled.label_cells import is_missing
-from unmask.data.text.files import split_part, with_encoding
+from unmask.data.text.encodings import with_encoding
+from unmask.data.text.files import split_part
 from unmask.data.text.record_files import Record, class_names, name_classes
 from unmask.support.choices import refuse_text
 from unmask.support.errors import UserError, refuse_idle

@@ -18,19 +18,8 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from unmask.data.text.damage import DamagedTexts, find_damage
-from unmask.data.text.encodings import suggest
-from unmask.data.text.files import (
-    COMPRESSED,
-    MAX_DOCUMENT,
-    TOO_LONG,
-    check_encoding,
-    display_name,
-    open_bytes,
-    pages_of,
-    read_lines,
-    refuse_encoding,
-    with_encoding,
-)
+from unmask.data.text.encodings import check_encoding, refuse_encoding, suggest, with_encoding
+from unmask.data.text.files import COMPRESSED, MAX_DOCUMENT, TOO_LONG, display_name, open_bytes, pages_of, read_lines
 from unmask.data.text.json_keys import check_keys
 from unmask.data.text.pages import as_paragraphs, read_pages
 from unmask.data.text.record_files import has_reader, read_file

@@ -1,8 +1,8 @@
 """Encodings of text other than UTF-8: those that are named, or declared by a byte-order mark, are read as UTF-8.
 
-Input: the bytes of a file, and the name of an encoding, if it is known. Output: the same text in UTF-8; for a line that
-is not UTF-8, the encodings in which it could be, with what it says in them. Nothing is guessed: many sequences of bytes
-are text in several encodings.
+Input: the bytes of a file, and the name of an encoding, if it is known, which is part of the path (`EncodedPath`).
+Output: the same text in UTF-8; for a line that is not UTF-8, the encodings in which it could be, with what it says in
+them. Nothing is guessed: many sequences of bytes are text in several encodings.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ import codecs
 import io
 import unicodedata
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, BinaryIO
 
+from unmask.support.errors import UserError
 from unmask.support.messages import argument
+from unmask.support.urls import address_of
 
 MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32-le"),  # first: it begins with that of UTF-16
@@ -49,6 +52,59 @@ class EncodingError(Exception):
     def __init__(self, problem: str, line: int | None, remedy: str) -> None:
         super().__init__(problem)
         self.line, self.remedy = line, remedy
+
+
+class EncodedPath(str):
+    """The path of a file with the name of the encoding of its text; everywhere else it is a path like any other."""
+
+    def __new__(cls, path: str | Path, encoding: str = "utf-8") -> EncodedPath:
+        """Return the path.
+
+        Args:
+            path: a file; `-` is standard input.
+            encoding: name of an encoding that Python knows.
+
+        Raises:
+            UserError: the encoding is unknown.
+        """
+        check_encoding(encoding)
+        encoded = super().__new__(cls, path)
+        encoded.encoding, encoded.address = encoding, address_of(path)
+        return encoded
+
+    encoding: str
+    address: str
+
+
+def with_encoding(path: str | Path, encoding: str | None) -> str | Path:
+    """Return a path with the name of the encoding of its text, if there is one."""
+    return path if encoding is None else EncodedPath(path, encoding)
+
+
+def encoding_of(path: object) -> str | None:
+    """Return the encoding that is part of a path; None: the file is UTF-8, unless it has a byte-order mark."""
+    return path.encoding if isinstance(path, EncodedPath) else None
+
+
+def check_encoding(name: str) -> None:
+    """Raise a UserError if a name is not that of an encoding of text."""
+    try:
+        io.TextIOWrapper(io.BytesIO(), encoding=name)
+    except (LookupError, ValueError) as error:  # ValueError: of a NUL
+        known = ", ".join(SCRIPTS)
+        raise UserError(
+            f"{argument('encoding', name)}: no such encoding of text", remedy=f"pass one such as {known}"
+        ) from error
+
+
+def refuse_encoding(path: object) -> None:
+    """Raise a UserError if an encoding is part of the path of a file whose format says how its text is encoded."""
+    if encoding := encoding_of(path):
+        raise UserError(
+            f"{argument('encoding', encoding)} has no effect: this format says how its text is encoded",
+            file=str(path),
+            remedy="omit it, and save other files in UTF-8",
+        )
 
 
 class _InUtf8(io.RawIOBase):

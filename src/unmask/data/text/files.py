@@ -27,11 +27,10 @@ import msgspec
 
 from unmask.data.text.concatenated import read_bzip2, read_xz
 from unmask.data.text.content import START, Content, recognize, recognize_binary
-from unmask.data.text.encodings import SCRIPTS, EncodingError, in_utf8, suggest
+from unmask.data.text.encodings import EncodedPath, EncodingError, encoding_of, in_utf8, suggest, with_encoding
 from unmask.data.text.json_keys import check_keys
 from unmask.data.text.section import Section, open_raw
 from unmask.support.errors import UserError
-from unmask.support.messages import argument
 from unmask.support.urls import Url, address_of
 
 MAX_DOCUMENT = 10_000_000
@@ -54,59 +53,6 @@ _LINES = 1 << 16
 """Maximum number of bytes whose lines are in memory at once, besides a longer line."""
 _MARK = b"\xef\xbb\xbf"
 _MARKS = re.compile("^\ufeff+", re.MULTILINE)
-
-
-class EncodedPath(str):
-    """The path of a file with the name of the encoding of its text; everywhere else it is a path like any other."""
-
-    def __new__(cls, path: str | Path, encoding: str = "utf-8") -> EncodedPath:
-        """Return the path.
-
-        Args:
-            path: a file; `-` is standard input.
-            encoding: name of an encoding that Python knows.
-
-        Raises:
-            UserError: the encoding is unknown.
-        """
-        check_encoding(encoding)
-        encoded = super().__new__(cls, path)
-        encoded.encoding, encoded.address = encoding, address_of(path)
-        return encoded
-
-    encoding: str
-    address: str
-
-
-def with_encoding(path: str | Path, encoding: str | None) -> str | Path:
-    """Return a path with the name of the encoding of its text, if there is one."""
-    return path if encoding is None else EncodedPath(path, encoding)
-
-
-def encoding_of(path: object) -> str | None:
-    """Return the encoding that is part of a path; None: the file is UTF-8, unless it has a byte-order mark."""
-    return path.encoding if isinstance(path, EncodedPath) else None
-
-
-def check_encoding(name: str) -> None:
-    """Raise a UserError if a name is not that of an encoding of text."""
-    try:
-        io.TextIOWrapper(io.BytesIO(), encoding=name)
-    except (LookupError, ValueError) as error:  # ValueError: of a NUL
-        known = ", ".join(SCRIPTS)
-        raise UserError(
-            f"{argument('encoding', name)}: no such encoding of text", remedy=f"pass one such as {known}"
-        ) from error
-
-
-def refuse_encoding(path: object) -> None:
-    """Raise a UserError if an encoding is part of the path of a file whose format says how its text is encoded."""
-    if encoding := encoding_of(path):
-        raise UserError(
-            f"{argument('encoding', encoding)} has no effect: this format says how its text is encoded",
-            file=str(path),
-            remedy="omit it, and save other files in UTF-8",
-        )
 
 
 class ExpansionError(Exception):

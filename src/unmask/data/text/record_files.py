@@ -27,6 +27,7 @@ from typing import Any
 import msgspec
 
 from unmask.data.text.arrow_sizes import decompressed_size, sizes_of_rows, sizes_of_values, split_rows
+from unmask.data.text.encodings import refuse_encoding
 from unmask.data.text.files import (
     FREE,
     MAX_DOCUMENT,
@@ -36,7 +37,6 @@ from unmask.data.text.files import (
     expands_too_much,
     on_disk,
     read_whole,
-    refuse_encoding,
     split_part,
 )
 from unmask.data.text.section import Section, fingerprint_bytes

@@ -17,7 +17,8 @@ from typing import BinaryIO, NamedTuple, cast
 
 from unmask.data.text.archive_records import Bounds, Damage, Record, read_arc_records, read_warc_records
 from unmask.data.text.content import START, recognize, recognize_binary
-from unmask.data.text.files import MAX_DOCUMENT, TOO_LONG, encoding_of, on_disk, open_binary, read_at_most
+from unmask.data.text.encodings import encoding_of
+from unmask.data.text.files import MAX_DOCUMENT, TOO_LONG, on_disk, open_binary, read_at_most
 from unmask.data.text.html import PageError, decode_page, html_text
 from unmask.data.text.pages import Page
 from unmask.data.text.section import Section
