@@ -141,13 +141,10 @@ def pretraining_report(run: RunDirectory, name: str, progress: FinalProgress, re
     lines += [line for warning in remarks.warnings for line in ("", f"**{warning}**")]
     lines += [
         *_plot(run, "training"),
-        "",
-        "Usage:",
-        "",
-        "```",
-        *remarks.usage,
-        call("finetune", "classification", model=run.path, train="FILE", out="RUN"),
-        "```",
+        *_usage(
+            *remarks.usage,
+            call("finetune", "classification", model=run.path, train="FILE", out="RUN"),
+        ),
         "",
         "`model/` is a Hugging Face directory; `recipe.toml` has all settings; `metrics.jsonl` has one line per step.",
     ]
@@ -187,13 +184,10 @@ def finetuning_report(
                 lines += ["", *(f"{number}: {label}  " for number, label in enumerate(labels, 1))]
     lines += [
         *_plot(run, "training"),
-        "",
-        "Usage:",
-        "",
-        "```",
-        f"{rendered(call('predict', model=run.path), in_command)} {card.usage}",
-        rendered(call("evaluate", model=run.path, data="FILE"), in_command),
-        "```",
+        *_usage(
+            f"{rendered(call('predict', model=run.path), in_command)} {card.usage}",
+            rendered(call("evaluate", model=run.path, data="FILE"), in_command),
+        ),
     ]
     return "\n".join(lines) + "\n"
 
@@ -234,13 +228,10 @@ def multitask_report(run: RunDirectory, tasks: Mapping[str, TaskSummary], progre
     first = next(iter(tasks))
     lines += [
         *_plot(run, "training"),
-        "",
-        "Usage:",
-        "",
-        "```",
-        call("evaluate", model=run.model / first, data="FILE"),
-        call("serve", str(run.path)),
-        "```",
+        *_usage(
+            call("evaluate", model=run.model / first, data="FILE"),
+            call("serve", str(run.path)),
+        ),
         "",
         "`model/` has a directory for each task, a complete model; their encoders are the same.",
     ]
@@ -251,6 +242,11 @@ def write_section(report: Path, heading: str, lines: Sequence[str]) -> None:
     """Write the last section of a report, in place of an earlier one with the same heading."""
     before = report.read_text(encoding="utf8").partition(heading)[0].rstrip()
     replace_file(report, "\n".join([before, "", heading, "", *lines, ""]).encode())
+
+
+def _usage(*commands: str) -> list[str]:
+    """Return a section of commands."""
+    return ["", "Usage:", "", "```", *commands, "```"]
 
 
 def _by_label(scores: Mapping[str, Mapping[str, float]]) -> list[str]:
