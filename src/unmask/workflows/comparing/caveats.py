@@ -20,17 +20,15 @@ UNEQUAL = 1.25
 """Ratio of minutes to those of the budget from which on the report warns."""
 
 
-def caveats(plan: Plan, out: Path, arms: Sequence[ArmOutcome], scores: Scores, machine: Machine) -> list[str]:
+def caveats(scores: Scores, arms: Sequence[ArmOutcome], machine: Machine) -> list[str]:
     """Return what makes figures less trustworthy, in words.
 
     Args:
-        plan: the cells.
-        out: the directory of the comparison.
+        scores: the scores of the cells.
         arms: the arms.
-        scores: their scores.
         machine: the one that the report names.
     """
-    warnings = []
+    plan, out, warnings = scores.plan, scores.out, list[str]()
     failed = [arm.name for arm in arms if arm.state == "failed"]
     if failed:
         warnings.append(f"Failed, and not compared: {', '.join(failed)}.")

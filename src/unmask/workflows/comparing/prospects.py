@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from pathlib import Path
 
 from unmask.metrics.comparison.effects import main_effects
 from unmask.metrics.comparison.multibootstrap import Resampled
@@ -44,14 +43,15 @@ def signed(sign: int, mean: float, low: float, high: float) -> Estimate:
     return Estimate(mean, low, high) if sign > 0 else Estimate(-mean, -high, -low)
 
 
-def prospects(plan: Plan, out: Path, scores: Scores, notes: list[str]) -> list[Prospect]:
+def prospects(scores: Scores, notes: list[str]) -> list[Prospect]:
     """Return where arms that are trained on text would stand with more budget, if they were trained with less, too.
 
     `notes` receives of which arms nothing can be extrapolated.
     """
+    plan = scores.plan
     if not plan.comparison.outlook:
         return []
-    by_share = {share: Scores(plan, out, share).overall() for share in OUTLOOK} | {1.0: scores.overall()}
+    by_share = {share: Scores(plan, scores.out, share).overall() for share in OUTLOOK} | {1.0: scores.overall()}
     expected: list[Prospect] = []
     for name in (name for name, arm in plan.arms.items() if arm.trains):
         scored = {share: overall[name] for share, overall in by_share.items() if name in overall}
@@ -103,12 +103,12 @@ def by_examples(plan: Plan) -> dict[str, list[str]]:
     }
 
 
-def more_examples(plan: Plan, scores: Scores, notes: list[str]) -> list[Prospect]:
+def more_examples(scores: Scores, notes: list[str]) -> list[Prospect]:
     """Return what arms would score with more training examples, if they learned from several numbers of them.
 
     `notes` receives of which arms nothing can be extrapolated.
     """
-    expected: list[Prospect] = []
+    plan, expected = scores.plan, list[Prospect]()
     for name, tasks in by_examples(plan).items():
         for arm in plan.arms if len(tasks) >= MIN_BUDGETS else ():
             scored = [(plan.tasks[task].limit or 0, scores.of_task(arm, task)) for task in tasks]

@@ -76,7 +76,7 @@ def conclude(
     scores = Scores(plan, out)
     overall = scores.overall()
     complete = {arm: scored for arm, scored in overall.items() if len(scored.seeds) == plan.comparison.seeds}
-    states = {name: _state(plan, out, scores, name)[0] for name in overall}
+    states = {name: _state(scores, name)[0] for name in overall}
     ranked = {name: scored for name, scored in overall.items() if states[name] in ("complete", "stopped")} or overall
     compared = compare_arms(ranked) if ranked else None
     standings = {standing.name: standing for standing in (compared.standings if compared else ())}
@@ -86,20 +86,14 @@ def conclude(
     costs = {
         name: result for cell in plan.of("cost") if (result := result_of(out, cell)) for name in plan.owners[cell.key]
     }
-    arms = [_arm(plan, out, scores, name, standings.get(name), _engines(costs, name)) for name in plan.arms]
+    arms = [_arm(scores, name, standings.get(name), _engines(costs, name)) for name in plan.arms]
     arms.sort(key=lambda arm: (arm.score is None, arm.state == "stopped", -(arm.score.mean if arm.score else 0)))
-    tasks = {}
-    for name, data in plan.tasks.items():
-        facts = next((result for (_, task, _), result in scores.results.items() if task == name), None)
-        if facts is not None:
-            numbers = (facts["trained_on"], facts["examples"], facts["labels"])
-            tasks[name] = TaskFacts(data.task, scores.metric(name, facts), *numbers)
     within = [arm for arm in arms if all(limit.holds(arm) for limit in restrictions)]
     allowed = [arm for arm in within if arm.name in complete]
-    stopped = {name: overall[name] for name in _stopped_by_others(plan, out, within, allowed)}
+    stopped = {name: overall[name] for name in _stopped_by_others(scores, within, allowed)}
     wording = BY_SCORE if plan.tasks else BY_BITS
     recommendation, best = recommend(allowed, restrictions, complete, stopped, wording)
-    looks = looks_of(plan, out, scores)
+    looks = looks_of(scores)
     if looks and not overall:
         orders = "; ".join(f"for {look.task}: {', '.join(look.scores)}" for look in looks)
         recommendation = [
@@ -107,27 +101,22 @@ def conclude(
             "Such an order is a hint: train the first few by the same comparison.",
         ]
     notes = list(compared.notes) if compared else []
-    expected = prospects(plan, out, scores, notes) + more_examples(plan, scores, notes)
+    expected = prospects(scores, notes) + more_examples(scores, notes)
     changes = effects(plan, {name: overall[name] for name in overall if states[name] != "failed"}, notes)
     return Outcome(
         recommendation=recommendation,
         best=best,
         arms=arms,
-        tasks=tasks,
+        tasks=_tasks(scores),
         effects=changes,
         looks=looks,
         by_examples=by_examples(plan),
         prospects=expected,
         differing=_differing(scores, [arm.name for arm in arms if arm.score][:2]) if plan.tasks else [],
-        warnings=caveats(plan, out, arms, scores, machine) + [f"{note}." for note in notes],
-        cells=[_cell(plan, out, cell) for cell in plan.cells],
+        warnings=caveats(scores, arms, machine) + [f"{note}." for note in notes],
+        cells=[_cell(out, cell) for cell in plan.cells],
         settings=to_table(plan.comparison),
-        recipes={
-            cell.name: recipe.read_text(encoding="utf8")
-            for cell in plan.cells
-            if cell.kind in ("pretraining", "score") and not cell.seed and cell.share == 1
-            if (recipe := folder_of(out, cell) / RUN / "recipe.toml").is_file() and result_of(out, cell)
-        },
+        recipes=_recipes(plan, out),
         budget=str(read_budget(plan.comparison.budget)) if plan.comparison.budget else "",
         seeds=plan.comparison.seeds,
         machine=machine.describe(),
@@ -136,9 +125,31 @@ def conclude(
     )
 
 
-def _stopped_by_others(plan: Plan, out: Path, within: Sequence[ArmOutcome], allowed: Sequence[ArmOutcome]) -> list[str]:
+def _tasks(scores: Scores) -> dict[str, TaskFacts]:
+    """Return what is known of each task, by the first of its results."""
+    tasks = {}
+    for name, data in scores.plan.tasks.items():
+        facts = next((result for (_, task, _), result in scores.results.items() if task == name), None)
+        if facts is not None:
+            numbers = (facts["trained_on"], facts["examples"], facts["labels"])
+            tasks[name] = TaskFacts(data.task, scores.metric(name, facts), *numbers)
+    return tasks
+
+
+def _recipes(plan: Plan, out: Path) -> dict[str, str]:
+    """Return the recipes of what was trained with the first seed and the whole budget, by the name of the cell."""
+    return {
+        cell.name: recipe.read_text(encoding="utf8")
+        for cell in plan.cells
+        if cell.kind in ("pretraining", "score") and not cell.seed and cell.share == 1
+        if (recipe := folder_of(out, cell) / RUN / "recipe.toml").is_file() and result_of(out, cell)
+    }
+
+
+def _stopped_by_others(scores: Scores, within: Sequence[ArmOutcome], allowed: Sequence[ArmOutcome]) -> list[str]:
     """Return the names of arms within the limits that a race stopped in favor of one that is not allowed."""
-    losers, names = race(plan, out).losers if plan.comparison.race else {}, {arm.name for arm in allowed}
+    plan, names = scores.plan, {arm.name for arm in allowed}
+    losers = race(plan, scores.out).losers if plan.comparison.race else {}
     stopped = []
     for arm in within:
         better = arm.name
@@ -149,15 +160,9 @@ def _stopped_by_others(plan: Plan, out: Path, within: Sequence[ArmOutcome], allo
     return stopped
 
 
-def _arm(
-    plan: Plan,
-    out: Path,
-    scores: Scores,
-    name: str,
-    standing: Standing | None,
-    engines: Sequence[dict[str, Any]],
-) -> ArmOutcome:
+def _arm(scores: Scores, name: str, standing: Standing | None, engines: Sequence[dict[str, Any]]) -> ArmOutcome:
     """Return an arm as the report shows it."""
+    plan, out = scores.plan, scores.out
     arm = plan.arms[name]
     cells = [cell for cell in plan.of_arm(name) if cell.share == 1]
     by_task = {}
@@ -180,7 +185,7 @@ def _arm(
     num_seeds = max(1, len({seed for owner, _, seed in scores.results if owner == name}))  # fewer, if it was stopped
     exact = next((row for row in engines if (row["backend"], row["precision"]) == ("torch", "float32")), None)
     fast = min(engines, key=lambda row: row["p50_ms"], default=None)
-    state, error = _state(plan, out, scores, name)
+    state, error = _state(scores, name)
     return ArmOutcome(
         name=name,
         how=describe(arm, plan.comparison.budget),
@@ -231,13 +236,13 @@ def _engines(costs: Mapping[str, dict[str, Any]], name: str) -> list[dict[str, A
     return rows
 
 
-def _state(plan: Plan, out: Path, scores: Scores, name: str) -> tuple[str, str]:
+def _state(scores: Scores, name: str) -> tuple[str, str]:
     """Return the state of an arm, and why it failed; see `ArmOutcome`."""
-    done = min(len(scores.seeds(name, task)) for task in scores.tasks)
+    plan, done = scores.plan, min(len(scores.seeds(name, task)) for task in scores.tasks)
     if done == plan.comparison.seeds:
         return "complete", ""
     cells = (cell for cell in plan.of_arm(name) if cell.share == 1)
-    failures = (failure.error for cell in cells if (failure := failure_of(out, cell)))
+    failures = (failure.error for cell in cells if (failure := failure_of(scores.out, cell)))
     if (error := next(failures, None)) is not None:
         return "failed", error
     return ("stopped" if plan.comparison.race and done >= 2 else "unfinished"), ""
@@ -265,15 +270,15 @@ def describe(arm: Arm, budget: str) -> str:
     return f"{ways[arm.way]}{use}{f' ({changes})' if changes else ''}."
 
 
-def looks_of(plan: Plan, out: Path, scores: Scores) -> list[LookOutcome]:
+def looks_of(scores: Scores) -> list[LookOutcome]:
     """Return first looks, and how well their order agrees with that of the final scores."""
-    looks = []
+    plan, looks = scores.plan, list[LookOutcome]()
     for task in plan.tasks:
         cells = [cell for cell in plan.of("look") if cell.task == task]
         looked = {
             name: result["score"]
             for cell in cells
-            if (result := result_of(out, cell))
+            if (result := result_of(scores.out, cell))
             for name in plan.owners[cell.key]
         }
         if not looked:
@@ -309,7 +314,7 @@ def _differing(scores: Scores, names: Sequence[str]) -> list[Difference]:
     return differing
 
 
-def _cell(plan: Plan, out: Path, cell: Cell) -> CellOutcome:
+def _cell(out: Path, cell: Cell) -> CellOutcome:
     """Return a cell as the report shows it, with the command that repeats it."""
     result, failure = result_of(out, cell), failure_of(out, cell)
     state = "done" if result else "failed" if failure else "not computed"

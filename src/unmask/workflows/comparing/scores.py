@@ -42,9 +42,14 @@ class Scores:
         plan: the cells.
         out: the directory of the comparison.
         share: of the budget.
+
+    Attributes:
+        plan, out: the same.
+        results, folders: the results of the cells, and their folders.
     """
 
     def __init__(self, plan: Plan, out: Path, share: float = 1.0) -> None:
+        self.plan, self.out = plan, out
         self.results: dict[tuple[str, str, int], dict[str, Any]] = {}
         self.folders: dict[tuple[str, str, int], Path] = {}
         for cell in plan.scored:
