@@ -20,7 +20,6 @@ from unmask.data.labelled.annotations import read_annotations
 from unmask.data.labelled.label_cells import is_missing, shown
 from unmask.data.labelled.row_labels import parse_cell
 from unmask.data.labelled.table import ExampleTable, column_values
-from unmask.data.labelled.tagged_sentence import TaggedSentence
 from unmask.inference.predictor import Predictor
 from unmask.metrics.intervals import measure_all
 from unmask.model.model import load_model
@@ -174,7 +173,7 @@ class TextClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
             UserError: a label is missing, labels are of several types or differ only in spaces around them, the
                 examples are inconsistent, or a run fails; see `unmask.finetune`.
         """
-        values = _one_dimension(y, "y")
+        values = _one_dimension(y)
         _check_labels(values)
         dtype = np.asarray(y).dtype  # for columns of nullable numbers, that of numpy
         as_given = isinstance(y, np.ndarray) or dtype.kind in "biuf"
@@ -216,7 +215,7 @@ class TextRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
         Raises:
             UserError: the examples are inconsistent, or a run fails; see `unmask.finetune`.
         """
-        self._fit({**self._texts(X, fitting=True), "label": _one_dimension(y, "y")})
+        self._fit({**self._texts(X, fitting=True), "label": _one_dimension(y)})
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -253,7 +252,9 @@ class TokenClassifier(_Estimator):
     def predict(self, X: Sequence[Sequence[str]]) -> list[list[str]]:
         """Return the tags of the words of each sentence, in IOB2."""
         check_is_fitted(self)
-        sentences = self._sentences(X)
+        if not len(X):
+            return []
+        sentences = read_annotations([ExampleTable("<X>", {"words": _lists(X)})], columns={}, gold=False)
         labelled = self.predictor_.task.labelled(sentences, self.predictor_.run(sentences))
         return [list(sentence.tags) for sentence in labelled]
 
@@ -264,11 +265,6 @@ class TokenClassifier(_Estimator):
         predictions = self.predictor_.run(gold)
         measure = self.predictor_.task.measure(gold, predictions, self.predictor_.labels)
         return measure_all(measure, len(gold))["f1"] / 100
-
-    def _sentences(self, X: Sequence[Sequence[str]]) -> list[TaggedSentence]:
-        if not len(X):
-            return []
-        return read_annotations([ExampleTable("<X>", {"words": _lists(X)})], columns={}, gold=False)
 
 
 ESTIMATORS: dict[str, type[_Estimator]] = {
@@ -291,7 +287,7 @@ def _texts(X: Any) -> dict[str, list[Any]]:
     return {"text": array.tolist()}
 
 
-def _one_dimension(y: Any, name: str) -> list[Any]:
+def _one_dimension(y: Any) -> list[Any]:
     """Return labels as Python's own types, one per example.
 
     Raises:
@@ -300,11 +296,11 @@ def _one_dimension(y: Any, name: str) -> list[Any]:
     try:
         shape = np.shape(y)
     except ValueError as error:  # lists of different lengths
-        raise UserError(f"{name} has several labels in a row", remedy="give one label per text") from error
+        raise UserError("y has several labels in a row", remedy="give one label per text") from error
     if len(shape) == 2 and shape[1] == 1:
         y = np.asarray(y, dtype=object)[:, 0]
     elif len(shape) != 1:
-        raise UserError(f"{name} has the shape {shape}", remedy="give one label per text")
+        raise UserError(f"y has the shape {shape}", remedy="give one label per text")
     return column_values(y, FIT)
 
 

@@ -44,8 +44,6 @@ from unmask.workflows.auditing.suspects import RANKERS, Ranking, rank_examples
 OF_TEXTS, OF_WORDS = (".tsv", ".csv", ".jsonl", ".parquet"), (".conll", ".tsv", ".txt", ".jsonl")
 """Suffixes of the files that are written of texts and of words."""
 NO_LABEL = "(none)"
-SEED = 0
-"""Seed of the choice of the folds."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +162,7 @@ def audit(
     if written is not None:
         _check_content(examples, others, written.suffix)
     with only_writer(written), only_writer(shown, "page"):
-        ranking = rank_examples(kind, TorchBackend(loaded, machine, display), examples, folds, SEED, notes)
+        ranking = rank_examples(kind, TorchBackend(loaded, machine, display), examples, folds, notes)
         if written or shown:
             _write(kind, examples, others, ranking, written, shown)
     for note in notes:

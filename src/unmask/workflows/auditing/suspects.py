@@ -30,6 +30,8 @@ Labels = tuple[str, ...]
 """The labels of an example: its label, its several labels, or the tags of its words."""
 NAMED = 5
 """Classes that a note names."""
+SEED = 0
+"""Seed of the choice of the folds."""
 
 
 @dataclass(frozen=True)
@@ -80,9 +82,7 @@ class Ranking:
     by_label: dict[str, dict[str, Any]]
 
 
-def rank_examples(
-    kind: str, backend: TorchBackend, examples: Sequence[Any], folds: int, seed: int, notes: list[str]
-) -> Ranking:
+def rank_examples(kind: str, backend: TorchBackend, examples: Sequence[Any], folds: int, notes: list[str]) -> Ranking:
     """Return the audit of examples of a task.
 
     Args:
@@ -90,7 +90,6 @@ def rank_examples(
         backend: computes the vectors.
         examples: the examples with their labels.
         folds: number of folds.
-        seed: seed of the choice of the folds.
         notes: receives what was truncated, and what cannot be judged.
 
     Raises:
@@ -100,7 +99,7 @@ def rank_examples(
     labels = read_labels(task, examples)
     refuse_soft(examples)
     notes += describe_alike(Counter(label for example in examples for label in task.labels_of(example)))
-    return RANKERS[kind](task, labels, backend, examples, folds, seed, notes)
+    return RANKERS[kind](task, labels, backend, examples, folds, notes)
 
 
 def _rank_classes(
@@ -109,7 +108,6 @@ def _rank_classes(
     backend: TorchBackend,
     rows: Sequence[Row],
     folds: int,
-    seed: int,
     notes: list[str],
 ) -> Ranking:
     """Rank texts with one label each."""
@@ -118,7 +116,7 @@ def _rank_classes(
     known = Identities.of(map(task.texts, rows))
     units = list(known.folded())
     verdicts = judge_classes(
-        text_vectors(backend, rows, notes), given, assign_folds(units, given.tolist(), folds, seed)
+        text_vectors(backend, rows, notes), given, assign_folds(units, given.tolist(), folds, SEED)
     )
     _note_unjudged(verdicts.probability, [labels[number] for number in given], rows[0].file, notes)
     audited = [
@@ -147,7 +145,6 @@ def _rank_sets(
     backend: TorchBackend,
     rows: Sequence[Row],
     folds: int,
-    seed: int,
     notes: list[str],
 ) -> Ranking:
     """Rank texts with any number of labels each."""
@@ -156,7 +153,7 @@ def _rank_sets(
     units = list(known.folded())
     rarest = targets.sum(0).argsort(kind="stable")
     strata = [next((int(number) for number in rarest if row[number]), -1) for row in targets]
-    every = judge_sets(text_vectors(backend, rows, notes), targets, assign_folds(units, strata, folds, seed))
+    every = judge_sets(text_vectors(backend, rows, notes), targets, assign_folds(units, strata, folds, SEED))
     probabilities = np.stack([verdicts.probability for verdicts in every], 1)  # (texts, labels)
     wrong = np.stack([verdicts.wrong for verdicts in every], 1)
     unjudged = np.isnan(probabilities).all(0)  # (labels,)
@@ -190,7 +187,6 @@ def _rank_words(
     backend: TorchBackend,
     sentences: Sequence[TaggedSentence],
     folds: int,
-    seed: int,
     notes: list[str],
 ) -> Ranking:
     """Rank sentences by their worst word; sentences of a document, if documents are marked, are in the same fold."""
@@ -201,7 +197,7 @@ def _rank_words(
     units = list(known.folded())
     documents = [(sentence.file, sentence.document) for sentence in sentences]
     whole = len(set(documents)) >= folds and all(document is not None for _, document in documents)
-    parts = assign_folds(documents if whole else units, [0] * len(sentences), folds, seed)
+    parts = assign_folds(documents if whole else units, [0] * len(sentences), folds, SEED)
     vectors = word_vectors(backend, sentences, labels, [backend.model.encoder.num_layers])
     verdicts = judge_classes(vectors, given, np.repeat(parts, lengths))
     _note_unjudged(verdicts.probability, [labels[number] for number in given], sentences[0].file, notes)
