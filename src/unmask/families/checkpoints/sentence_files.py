@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from torch import Tensor
 
 from unmask.data.tokenizers.tokenizer import Tokenizer, read_json, read_text
@@ -122,23 +123,16 @@ def read_pooling(directory: Path, tokenizer: Tokenizer | None = None) -> Pooling
             problems += unusual(NORMALIZE, read_json(step), step)
     length, unsupported = read_encoder(directory, tokenizer)
     problems += unsupported
-    prompt, unsupported = _prompt(settings, root / SENTENCES)
+    stated, unsupported = _stated(settings, root / SENTENCES)
     problems += unsupported
-    query, document = role_prompts(settings)
-    kinds_of_pooling = dict(MODES.values())
-    dimensions, unsupported = _dimensions(settings)
-    problems += unsupported
-    return Pooling(
-        kind=kinds_of_pooling.get(kind, "mean"),
+    return msgspec.structs.replace(
+        stated,
+        kind=dict(MODES.values()).get(kind, "mean"),
         dense=() if problems else tuple(dense),
-        dimensions=None if problems else dimensions,
+        dimensions=None if problems else stated.dimensions,
         normalize="Normalize" in kinds,
         length=length,
-        prompt=prompt,
-        query=query,
-        document=document,
         include_prompt=include,
-        similarity=_similarity(settings),
         unsupported=next(iter(problems), ""),
     )
 
@@ -155,23 +149,13 @@ def static_folder(directory: Path) -> tuple[Path, Pooling] | None:
     kinds, folders = zip(*(list(read_steps(path)) or [("", "")]), strict=True)
     if kinds[0] != STATIC:
         return None
-    settings = read_json(directory / SENTENCES)
-    prompt, problems = _prompt(settings, directory / SENTENCES)
-    query, document = role_prompts(settings)
+    stated, problems = _stated(read_json(directory / SENTENCES), directory / SENTENCES)
     if kinds not in ((STATIC,), (STATIC, "Normalize")):
         problems.append(f"the modules {', '.join(kinds)}")
-    dimensions, unsupported = _dimensions(settings)
-    length, more = _truncation(directory / folders[0])
-    problems += [*unsupported, *more]
-    pooling = Pooling(
-        normalize="Normalize" in kinds,
-        dimensions=dimensions,
-        length=length,
-        prompt=prompt,
-        query=query,
-        document=document,
-        similarity=_similarity(settings),
-        unsupported=next(iter(problems), ""),
+    length, unsupported = _truncation(directory / folders[0])
+    problems += unsupported
+    pooling = msgspec.structs.replace(
+        stated, normalize="Normalize" in kinds, length=length, unsupported=next(iter(problems), "")
     )
     return directory / folders[0], pooling
 
@@ -338,6 +322,16 @@ def read_encoder(
     if isinstance(length, int) and not isinstance(length, bool) and length > 2:
         return length, problems
     return None, [*problems, f"a maximum length of {length!r} tokens ({source})"]
+
+
+def _stated(settings: Mapping[str, Any], path: Path) -> tuple[Pooling, list[str]]:
+    """Return prompts, dimensions and similarity of vectors, and what of them is not supported."""
+    prompt, problems = _prompt(settings, path)
+    query, document = role_prompts(settings)
+    dimensions, unsupported = _dimensions(settings)
+    similarity = _similarity(settings)
+    stated = Pooling(dimensions=dimensions, prompt=prompt, query=query, document=document, similarity=similarity)
+    return stated, [*problems, *unsupported]
 
 
 def _prompt(settings: Mapping[str, Any], path: Path, kind: str = "SentenceTransformer") -> tuple[str, list[str]]:
