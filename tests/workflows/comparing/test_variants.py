@@ -21,12 +21,11 @@ from unmask.support.settings import write
 from unmask.training.machine import choose_machine
 from unmask.training.runs.display import Display
 from unmask.workflows.comparing import compute, planner
-from unmask.workflows.comparing.cells import BITS, RESAMPLED, folder_of, result_of, write_result
+from unmask.workflows.comparing.cells import BITS, RESAMPLED, command_of, folder_of, result_of, write_result
 from unmask.workflows.comparing.checks import check_comparison
 from unmask.workflows.comparing.outcome import ArmOutcome, Estimate
 from unmask.workflows.comparing.planner import Planner
 from unmask.workflows.comparing.recommendation import BY_BITS, recommend
-from unmask.workflows.comparing.repeat import command_of
 from unmask.workflows.comparing.report import as_markdown, as_page, summary
 from unmask.workflows.comparing.results import conclude
 from unmask.workflows.comparing.scores import race

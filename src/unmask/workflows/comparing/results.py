@@ -29,6 +29,7 @@ from unmask.workflows.comparing.cells import (
     RUN,
     Cell,
     Plan,
+    command_of,
     content_of,
     failure_of,
     folder_of,
@@ -46,7 +47,6 @@ from unmask.workflows.comparing.outcome import (
 )
 from unmask.workflows.comparing.prospects import by_examples, effects, more_examples, prospects, signed
 from unmask.workflows.comparing.recommendation import BY_BITS, BY_SCORE, Limit, recommend
-from unmask.workflows.comparing.repeat import command_of
 from unmask.workflows.comparing.scores import Scores, race
 from unmask.workflows.comparing.settings import Arm, read_budget
 
