@@ -73,6 +73,21 @@ def parse_toml(text: str, source: str | Path) -> dict[str, Any]:
         raise UserError(f"not valid TOML: {error}", file=source) from error
 
 
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """Read a TOML file.
+
+    Raises:
+        UserError: it cannot be read, or is not valid; the error names it.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf8")
+    except OSError as error:
+        raise UserError(f"cannot be read ({error.strerror or error})", file=path, remedy="name a .toml file") from error
+    except ValueError as error:  # not UTF-8, or no path
+        raise UserError(f"not valid TOML: {error}", file=path) from error
+    return parse_toml(text, path)
+
+
 def check_overrides(settings: object) -> None:
     """Check that settings are a mapping, and not for example a list of "a.b=value".
 

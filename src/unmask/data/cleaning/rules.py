@@ -24,7 +24,7 @@ from unmask.data.cleaning.rule import Judge
 from unmask.data.cleaning.urls import Urls
 from unmask.support.errors import UserError, nearest
 from unmask.support.messages import argument
-from unmask.support.settings import convert, parse_toml
+from unmask.support.settings import convert, read_toml
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -116,7 +116,7 @@ def read_rules(names: Sequence[str | Path], exclude_overlap: Sequence[str | Path
         if name == "web":
             chosen = WEB
         elif name.endswith(".toml"):
-            chosen = _read_file(name)
+            chosen = convert(read_toml(name), Rules, name)
         else:
             chosen = _named(name)
         rules = msgspec.structs.replace(rules, **{rule: getattr(chosen, rule) for rule in chosen.names})
@@ -166,11 +166,3 @@ def _named(name: str) -> Rules:
             remedy=nearest(field, ["web", *_NEEDED, *kinds]) or "name a file",
         )
     return Rules(**{field: kinds[field]()})  # type: ignore[arg-type]
-
-
-def _read_file(path: str) -> Rules:
-    try:
-        text = Path(path).read_text(encoding="utf8")
-    except (OSError, UnicodeError) as error:
-        raise UserError(f"cannot be read ({error})", file=path) from error
-    return convert(parse_toml(text, path), Rules, path)

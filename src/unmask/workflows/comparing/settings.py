@@ -40,7 +40,7 @@ from unmask.recipes.recipe import shipped
 from unmask.support.choices import DownstreamKind, exists
 from unmask.support.errors import UserError, nearest
 from unmask.support.messages import argument
-from unmask.support.settings import convert, parse_toml
+from unmask.support.settings import convert, read_toml
 from unmask.workflows.comparing.design import MAX_ARMS, Design, combined, name_of
 from unmask.workflows.finetuning.job import LabelledFiles
 
@@ -397,14 +397,7 @@ def read_comparison(path: str | Path) -> Comparison:
     Raises:
         UserError: it cannot be read, is not TOML, or has an unknown or invalid setting.
     """
-    path = Path(path)
-    try:
-        text = path.read_text(encoding="utf8")
-    except OSError as error:
-        raise UserError(f"cannot be read ({error.strerror})", file=path, remedy="name a .toml file") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"is not TOML: {error}", file=path) from error
-    table = parse_toml(text, path)
+    path, table = Path(path), read_toml(path)
     for name, kind in (("arms", Arm), ("tasks", TaskData)):
         for key, inner in table[name].items() if isinstance(table.get(name), dict) else ():
             if isinstance(inner, dict):  # errors in it then name it

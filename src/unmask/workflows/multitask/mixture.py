@@ -40,7 +40,7 @@ from unmask.recipes.recipe import FinetuningRecipe
 from unmask.support.choices import Format
 from unmask.support.errors import UserError, nearest
 from unmask.support.messages import argument, call
-from unmask.support.settings import Overrides, convert, parse_toml, put, to_table
+from unmask.support.settings import Overrides, convert, put, read_toml, to_table
 from unmask.tasks import TASKS, AnyTask
 from unmask.training.machine import Machine
 from unmask.training.runs.display import Display
@@ -93,7 +93,7 @@ def read_tables(tasks: TaskTables) -> dict[str, TaskTable]:
             capitals, a key is unknown, or a kind of task is.
     """
     name = tasks if isinstance(tasks, str | Path) else argument("tasks")
-    tables = _parse_file(tasks) if isinstance(tasks, str | Path) else tasks
+    tables = read_toml(tasks) if isinstance(tasks, str | Path) else tasks
     if isinstance(tasks, str | Path):
         refuse_urls(_sources(tables), tasks)
     if not isinstance(tables, Mapping) or not all(isinstance(table, Mapping) for table in tables.values()):
@@ -201,16 +201,6 @@ def _sources(tables: Any) -> Iterator[Any]:
         for name in ("train", "dev") if isinstance(table, Mapping) else ():
             data = table.get(name, ())
             yield from data if isinstance(data, list) else [data]
-
-
-def _parse_file(path: str | Path) -> Any:
-    try:
-        text = Path(path).read_text(encoding="utf8")
-    except OSError as error:
-        raise UserError(f"the tasks cannot be read ({error.strerror or error})", file=path) from error
-    except ValueError as error:  # not UTF-8, or no path
-        raise UserError(f"the tasks cannot be read: {error}", file=path) from error
-    return parse_toml(text, path)
 
 
 def _check_names(names: list[Any], source: str | Path) -> None:
