@@ -150,5 +150,5 @@ def test_lines_are_no_pairs(files, tmp_path):
     (row,) = read_examples(task, pairs, columns={}, kind=None, notes=[])
     assert row.values == {"text": "the dog", "text_b": "the cat"}
     assert list(iterate_examples(task, pairs, columns={}, kind=None, notes=[])) == [row]
-    with pytest.raises(UserError, match=r"columns has no effect on .*, each of whose lines is a text"):
+    with pytest.raises(UserError, match="columns has no effect on a text file"):
         read_examples(task, pairs, columns={"text": "0"}, kind="txt", notes=[])

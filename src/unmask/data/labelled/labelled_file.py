@@ -28,7 +28,7 @@ from unmask.data.labelled.records import has_records, read_records
 from unmask.data.labelled.row_labels import Labels, RowLabels, SoftLabel, SoftLabelSet, Vote
 from unmask.data.labelled.table import ExampleTable, Source
 from unmask.data.text.files import display_name, read_text_lines
-from unmask.support.errors import UserError, counted, nearest, refuse_idle
+from unmask.support.errors import UserError, counted, nearest
 from unmask.support.messages import argument
 from unmask.support.urls import address_of
 
@@ -246,7 +246,9 @@ def read_texts(path: str | Path, *, columns: Mapping[str, str], notes: list[str]
 
 def iterate_texts(path: str | Path, *, columns: Mapping[str, str], notes: list[str]) -> Iterator[str]:
     """Yield what `read_texts` reads, one text in memory at a time; the note is added at the end of the file."""
-    refuse_idle(f"on {display_name(path)}, each of whose lines is a text", columns=columns)
+    if columns:
+        what = f"{argument('columns')} has no effect on a text file: each line is a text"
+        raise UserError(what, file=display_name(path), remedy="omit it")
     texts = empty = 0
     records = 0  # lines of JSON
     tabs = set[int]()  # how many the lines have
