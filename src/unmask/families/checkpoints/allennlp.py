@@ -36,8 +36,8 @@ OPTIONS, WEIGHTS = "options.json", "weights.hdf5"
 INSTALL = "pip install 'unmask[elmo]'"
 BOTH_PADDED = (CHARACTERS, CHARACTERS + 1)
 """Numbers of characters in options: in training, and in use, where 0 stands for words that are not there."""
-THEIRS, OURS = (0, 3, 1, 2), (0, 2, 3, 1)
-"""The order of their gates among ours, and of ours among theirs."""
+OURS = (0, 2, 3, 1)
+"""The order of our gates among theirs."""
 
 Tree = dict[str, Any]
 """Names of datasets and groups, nested as they are: a dataset is the shape that it must have."""

@@ -50,14 +50,14 @@ def check_effects(recipe: FinetuningRecipe, body: Encoder, teacher: Teacher | No
                 f"objective.{name} needs {describe(missing[0])}, which neither this model nor labeled examples provide",
                 remedy="remove it",
             )
-    if recipe.frozen and recipe.optimizer.layer_decay != 1:
-        raise UserError("optimizer.layer_decay has no effect on a frozen encoder", remedy="remove it")
-    if recipe.frozen and recipe.reset is not None:
-        raise UserError(
-            "reset has no effect on a frozen encoder: the new weights would not be trained", remedy="remove it"
-        )
-    if recipe.frozen and recipe.batch.recompute:
-        raise UserError("batch.recompute has no effect on a frozen encoder", remedy="remove it")
+    of_training = {
+        "optimizer.layer_decay": recipe.optimizer.layer_decay != 1,
+        "reset": recipe.reset is not None,
+        "batch.recompute": recipe.batch.recompute,
+    }
+    if recipe.frozen and any(of_training.values()):
+        name = next(name for name, is_set in of_training.items() if is_set)
+        raise UserError(f"{name} has no effect on a frozen encoder", remedy="remove it")
     if not recipe.frozen and recipe.downstream is not None and recipe.downstream.plain(body.num_layers):
         raise UserError(
             f"{argument('downstream', 'linear')} has no effect without {argument('frozen')}: it is the default "
