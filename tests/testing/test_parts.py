@@ -30,7 +30,7 @@ from unmask.testing import (
     check_reader,
 )
 from unmask.training.optimizer import Optimizer
-from unmask.training.optimizer_settings import OPTIMIZERS
+from unmask.training.optimizers import OPTIMIZERS
 from unmask.workflows import EXPORTERS
 
 SHAPES = {"bert": {"layers": 2, "width": 32, "heads": 2, "feed_forward": 64, "positions": 64, "dropout": 0.0}}

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from unmask.training import kernels
-from unmask.training.optimizer_settings import OPTIMIZERS, AdamWSettings
+from unmask.training.optimizer_settings import AdamWSettings
+from unmask.training.optimizers import OPTIMIZERS
 
 SHAPES = [(5, 3), (7,), (2, 4)]
 PRIVATE = [

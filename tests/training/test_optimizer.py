@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from unmask.recipes.recipe import read_recipe
-from unmask.training.optimizer_settings import OPTIMIZERS, AdamWSettings
+from unmask.training.optimizer_settings import AdamWSettings
+from unmask.training.optimizers import OPTIMIZERS
 from unmask.workflows.pretraining.start import build_learner
 
 KINDS = ["adamw", "lamb"]

@@ -1,16 +1,15 @@
-"""Settings of optimizers, the recipe's [optimizer]: what all kinds have, AdamW, LAMB and Muon, and their registry."""
+"""Settings of optimizers, the recipe's [optimizer]: what all kinds have, and AdamW, LAMB and Muon."""
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, Union
+from typing import Any, ClassVar
 
 import msgspec
 from torch import nn
 
-from unmask.support.plugins import Registry
 from unmask.training.optimizer import Lamb, Muon, Optimizer
 
 
@@ -138,15 +137,3 @@ class MuonSettings(OptimizerSettings, frozen=True, kw_only=True, tag="muon"):
     def build(self, module: nn.Module, layer_groups: Sequence[nn.Module] = (), **options: Any) -> Optimizer:
         """See `OptimizerSettings`."""
         return Muon(module, self, layer_groups, **options)
-
-
-OPTIMIZERS: Registry[type[OptimizerSettings]] = Registry(
-    "unmask.optimizers", {"adamw": AdamWSettings, "lamb": LambSettings, "muon": MuonSettings}
-)
-"""Settings classes by `kind` in [optimizer]. To add one: a class above, a line here, a test."""
-
-if TYPE_CHECKING:
-    AnyOptimizer: TypeAlias = OptimizerSettings
-else:
-    AnyOptimizer = Union[tuple(OPTIMIZERS.values())]  # noqa: UP007 (number of members known only at run time)
-"""Type of [optimizer] in a recipe."""

@@ -13,7 +13,7 @@ import msgspec
 
 from unmask.data.batches.sources import Source, stage_ends
 from unmask.support.model_card import CardSettings
-from unmask.training.optimizer_settings import AnyOptimizer
+from unmask.training.optimizers import AnyOptimizer
 
 LARGEST = 1e15
 """Maximum budget in any unit, below the whole numbers that floats do not have (from 9e15)."""
