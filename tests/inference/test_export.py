@@ -98,7 +98,7 @@ def test_int8_for_any_processor_and_for_this_one(make, tmp_path, format, target)
 
 
 def test_a_target_without_int8_has_no_effect(make, tmp_path):
-    with pytest.raises(UserError, match="target has no effect in float32"):
+    with pytest.raises(UserError, match="the target has no effect in float32"):
         write(make(), tmp_path, target="this")
 
 

@@ -47,7 +47,7 @@ from unmask.inference.program import (
 )
 from unmask.model.model import Model
 from unmask.support.durable import new_directory, refuse_filled, replace_file
-from unmask.support.errors import UserError, refuse_idle
+from unmask.support.errors import UserError
 from unmask.support.messages import argument
 from unmask.support.model_card import NAME, Origin, model_card
 from unmask.training.machine import choose_machine, processor
@@ -153,9 +153,11 @@ def _refuse(wanted: Export, samples: Sequence[Sample]) -> None:
             "ONNX Runtime does not compute in bf16 on CPUs",
             remedy=f"pass {argument('format', 'openvino')}, or another {argument('precision')}",
         )
-    if wanted.precision != "int8":
-        reason = f"in {wanted.precision}, whose program is the same for all processors"
-        refuse_idle(reason, target=wanted.target == "this")
+    if wanted.target == "this" and wanted.precision != "int8":
+        raise UserError(
+            f"the target has no effect in {wanted.precision}: its program is the same for all processors",
+            remedy=f"omit {argument('target')}",
+        )
     if wanted.format == "openvino" and wanted.precision == "int8" and not samples:
         raise UserError("int8 of OpenVINO is calibrated by real texts", remedy=f"pass {argument('data', 'FILE')}")
 

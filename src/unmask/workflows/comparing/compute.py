@@ -287,7 +287,7 @@ def learn_and_score(cell: Cell, folder: Path, needed: Mapping[str, Path], machin
     if metric not in deciding:
         raise UserError(f"task '{cell.task}': {metric} is not a number", remedy="lower the learning rate")
     np.save(folder / RESAMPLED, np.array([drawn[name] for name in deciding], np.float32))
-    wrong = [] if cell.seed else _listed(worst_first(task.mistakes(examples, predictions, model.labels)), tested)
+    wrong = [] if cell.seed else _listed(task.mistakes(examples, predictions, model.labels), tested)
     (folder / MISTAKES).write_bytes(msgspec.json.encode(wrong))
     parameters = sum(value.numel() for value in model.encoder.parameters())
     recipe = ready.recipe
@@ -415,13 +415,13 @@ def _resampling_seed(tested: Sequence[Any]) -> int:
 
 
 def _listed(mistakes: Sequence[Mistake], files: Sequence[str]) -> list[dict[str, str]]:
-    """Return all mistakes as they are stored: beyond `MAX_MISTAKES`, only of which `example`.
+    """Return all mistakes as they are stored, the worst first: beyond `MAX_MISTAKES`, only of which `example`.
 
     That is where it is, with the number of the file for its name: other arms may have read the same file elsewhere.
     """
     numbers = {name: str(number) for number, name in reversed(list(enumerate(files)))}
     listed = []
-    for rank, mistake in enumerate(mistakes):
+    for rank, mistake in enumerate(worst_first(mistakes)):
         name = next((name for name in numbers if mistake.caption.startswith(f"{name}:")), "")
         example = {"example": numbers.get(name, "") + mistake.caption.removeprefix(name)}
         listed.append({**example, **_described(mistake)} if rank < MAX_MISTAKES else example)
