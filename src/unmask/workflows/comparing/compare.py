@@ -24,7 +24,7 @@ from unmask.training.machine import Machine, choose_machine
 from unmask.training.runs.display import Display, duration
 from unmask.training.runs.usage import check_price
 from unmask.workflows.comparing.cells import Plan, about, failure_of, result_of
-from unmask.workflows.comparing.checks import check_comparison
+from unmask.workflows.comparing.checks import check_comparison, check_text
 from unmask.workflows.comparing.design import read_factors
 from unmask.workflows.comparing.outcome import Outcome
 from unmask.workflows.comparing.planner import Planner
@@ -205,6 +205,7 @@ def compare(
         )
     check_comparison(settings)
     settings = settings.located(lambda path: str(Path(path).resolve()) if exists(Path(path)) else path)
+    check_text(settings.text, settings.reading)
     planner = Planner(settings, settings.named_arms(), machine.precision)
     if not settings.tasks:
         _check_language_models(planner)
