@@ -4,8 +4,8 @@ Each world has two arms, one of which must be better, for a reason that is known
 
 - order: documents go through stages, each with words of its own, and a label says whether two sentences follow in this
   order. Sentence order prediction (`pair = sentence_order`) learns exactly that.
-- spans: documents have one topic and consist of phrases of four words that always stand together, and a label says which
-  topic phrases have, others than those with labels. A masked word follows from its phrase; only spans have to be
+- spans: documents have one topic and consist of phrases of four words that always stand together, and a label says
+  which topic phrases have, others than those with labels. A masked word follows from its phrase; only spans have to be
   predicted from the other phrases, so that phrases of one topic become similar.
 - context: the last word decides. One arm reads 64 tokens, all of the text, the other one 16.
 - same: the arms differ in the number of positions, which no text needs: it is too close to call.

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from unmask.data.corpus.encode import refuse_unguarded
 from unmask.data.labelled.hub_data import PREFIX, is_url, refuse_urls
 from unmask.inference.evaluation.likelihood import HEADS, lm_head
 from unmask.model.model import load_model
@@ -136,6 +137,7 @@ def compare(
         UserError: the comparison cannot be made as it is; nothing was trained.
         UnmaskError: the work was interrupted; it is saved.
     """
+    refuse_unguarded()  # it would wait for cells that this process computes
     check_count("workers", workers)
     check_price(price)
     restrictions = limits(as_texts(at_most))
