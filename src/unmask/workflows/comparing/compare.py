@@ -17,7 +17,7 @@ from unmask.data.labelled.hub_data import PREFIX, is_url, refuse_urls
 from unmask.inference.evaluation.likelihood import HEADS, lm_head
 from unmask.model.model import load_model
 from unmask.support.choices import Device, Documents, Files, Format, Precision, as_files, as_texts, exists
-from unmask.support.errors import UserError, check_count, refuse_idle
+from unmask.support.errors import UnmaskError, UserError, check_count, refuse_idle
 from unmask.support.messages import argument
 from unmask.support.urls import Url
 from unmask.support.workers import local_workers, work_on_ray
@@ -135,7 +135,7 @@ def compare(
 
     Raises:
         UserError: the comparison cannot be made as it is; nothing was trained.
-        UnmaskError: the work was interrupted; it is saved.
+        UnmaskError: the work was interrupted, or every arm has failed; what is finished is saved.
     """
     refuse_unguarded()  # it would wait for cells that this process computes
     check_count("workers", workers)
@@ -236,6 +236,9 @@ def compare(
     outcome = conclude(plan, out, machine, restrictions, price)
     write_report(outcome, out)
     display.say(f"report: {out / 'report.html'}")
+    if outcome.arms and all(arm.state == "failed" for arm in outcome.arms):
+        causes = "; ".join(dict.fromkeys(arm.error for arm in outcome.arms))
+        raise UnmaskError(f"every arm has failed: {causes}; what failed is tried again by the same command")
     return outcome
 
 
