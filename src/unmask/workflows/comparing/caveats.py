@@ -30,8 +30,7 @@ def caveats(scores: Scores, arms: Sequence[ArmOutcome], machine: Machine) -> lis
     """
     plan, out, warnings = scores.plan, scores.out, list[str]()
     failed = [arm.name for arm in arms if arm.state == "failed"]
-    if failed:
-        warnings.append(f"Failed, and not compared: {', '.join(failed)}.")
+    warnings += [f"{arm.name} has failed, and is not compared: {arm.error}" for arm in arms if arm.name in failed]
     if unfinished := [arm.name for arm in arms if arm.state == "unfinished"]:
         warnings.append(f"Not finished: {', '.join(unfinished)}.")
     for cell in plan.cells:

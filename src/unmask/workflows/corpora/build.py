@@ -15,6 +15,7 @@ from unmask.data.cleaning.quality import Quality
 from unmask.data.cleaning.rules import Rules, read_rules
 from unmask.data.corpus import build
 from unmask.data.corpus.corpus import Corpus
+from unmask.data.corpus.encode import refuse_unguarded
 from unmask.data.corpus.partial import remove_published
 from unmask.data.text.documents import TextOptions
 from unmask.data.tokenizers.load import load_tokenizer
@@ -81,6 +82,7 @@ def build_corpus(
             build has completed this corpus, what it left beside it is removed.
         UnmaskError: tasks have failed (the message names them); all others are done.
     """
+    refuse_unguarded()  # it would wait for tasks that this process does
     check_count("workers", workers, 1, 999)
     check_choice("engine", engine, Engine)
     display, paths, options = Display(quiet=quiet), as_files(files), TextOptions(field, documents, strict, encoding)
