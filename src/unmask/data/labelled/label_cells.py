@@ -11,7 +11,10 @@ Alike are `Positive` and `positive `, `1` and `1.0`, composed and decomposed let
 from __future__ import annotations
 
 import ast
+import io
 import json
+import re
+import tokenize
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -23,15 +26,21 @@ from unmask.support.errors import UserError, counted
 
 SEPARATOR = ","
 """Separates the labels of a text in a cell of TSV or CSV."""
-OTHERS = (";", "|")
-"""What separates labels in other files: a cell that contains it is refused."""
+OTHERS = (";", "|", "\n", "，", "；", "、", "،", "؛")
+"""What separates labels in other files, of Chinese, Japanese and Arabic, too: a cell that contains it is refused."""
 LONGEST_LIST = 100_000
 """Characters of a list in a cell."""
 INDICATORS = {"0": False, "1": True, "0.0": False, "1.0": True, "False": False, "True": True}
 """What columns of zeros and ones contain, as text; data frames write the others."""
 MISSING = frozenset({"nan", "<na>", "nat"})
 """What data frames write for a missing value, in lower case."""
+MAYBE_MISSING = frozenset(("NA", "#N/A", "NULL", "null", "None", "\\N", "?"))
+"""What R, spreadsheets, databases and Python write for a missing value, and what may be the name of a class."""
 BRACKETS = ("()", "[]", "{}")
+NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?|nan", re.ASCII | re.IGNORECASE)
+_CALL = re.compile(r"""\w+\(\s*["'\[{]|\(\s*["'].*,""", re.DOTALL)
+_ADJACENT = re.compile(r"""["']\s*[A-Za-z]{0,2}["']""")
+"""Quotation marks that may be between two texts in Python, which then are one: 'a' 'b'."""
 QUOTES = "\"'`´‘’‚‛“”„‟«»‹›「」『』"
 TRUTH = {"true": "1", "false": "0"}
 """As pandas and spreadsheets write numbers and truth values into one column."""
@@ -59,7 +68,7 @@ def parse_list(cell: str) -> list[Any] | None:
 
 def parse_collection(cell: str) -> list[Any] | tuple[Any, ...] | set[Any] | dict[Any, Any] | None:
     """Return the list, tuple, set or object that JSON or Python wrote into a cell; None if it is none."""
-    for parse in (json.loads, ast.literal_eval):
+    for parse in (json.loads, _evaluate):
         with suppress(ValueError, SyntaxError, RecursionError, MemoryError, TypeError):  # TypeError: of sets of lists
             value = parse(cell)
             if isinstance(value, list | tuple | set | dict):
@@ -67,8 +76,43 @@ def parse_collection(cell: str) -> list[Any] | tuple[Any, ...] | set[Any] | dict
     return None
 
 
-def check_not_missing(label: str, file: str, line: int) -> None:
-    """Check that a label is not a missing value that a data frame wrote as text.
+def _evaluate(cell: str) -> Any:
+    """Return the value of a literal of Python.
+
+    Raises:
+        ValueError: it is none, or texts are beside each other, as numpy writes arrays and Python joins them.
+        SyntaxError: it is none.
+    """
+    value = ast.literal_eval(cell)
+    if _ADJACENT.search(cell):
+        before = tokenize.ENCODING
+        for token in tokenize.generate_tokens(io.StringIO(cell.strip()).readline):
+            if token.type == before == tokenize.STRING:
+                raise ValueError("two texts without a comma")
+            before = before if token.type == tokenize.NL else token.type
+    return value
+
+
+def is_written(text: str) -> bool:
+    """Return whether a text is a list or an object that a program wrote, rather than a name in brackets.
+
+    That is one of quoted texts, of several numbers, or with colons; also a tuple, or a call that makes one.
+    """
+    if text[-1:] == ")" and _CALL.match(text):
+        return True
+    if (text[:1], text[-1:]) not in (("[", "]"), ("{", "}")):
+        return False
+    inside = text[1:-1].strip()
+    if inside.startswith(('"', "'")):
+        return True
+    if text[0] == "{":
+        return ":" in inside
+    parts = inside.replace(",", " ").split()
+    return len(parts) > 1 and all(map(NUMBER.fullmatch, parts))
+
+
+def check_name(label: str, file: str, line: int) -> None:
+    """Check that a label is a name: no missing value that a data frame wrote as text, and no list or object.
 
     Raises:
         UserError: it is one.
@@ -79,6 +123,29 @@ def check_not_missing(label: str, file: str, line: int) -> None:
             file=file,
             line=line,
             remedy="remove the row, or if it is a class, give it another name",
+        )
+    if is_written(label):
+        raise UserError(
+            f"the label is the text {label[:80]}, of a list or an object that is not read as one",
+            file=file,
+            line=line,
+            remedy="write it as JSON does, in memory give the list or the object itself, or if it is a class, give it "
+            "another name",
+        )
+
+
+def check_decoded(column: str, value: str, file: str, line: int) -> None:
+    """Check that a text is not what Python writes of bytes, as of the texts of TensorFlow Datasets.
+
+    Raises:
+        UserError: it is.
+    """
+    if value[:2] in ("b'", 'b"') and value[-1] == value[1] and len(value) > 2:
+        raise UserError(
+            f"the {column} is {value[:40]}…, which Python writes of bytes",
+            file=file,
+            line=line,
+            remedy="decode the texts before you write them, as in text.decode()",
         )
 
 
@@ -141,11 +208,12 @@ class LabelCells:
             if isinstance(values, set) and all(isinstance(name, str | int) for name in values):
                 return self._checked(sorted(map(str, values)), line)
         if other := next((separator for separator in OTHERS if separator in cell), None):
+            mark = "a line break" if other == "\n" else f"'{other}'"
             raise UserError(
-                f"the label '{cell[:80]}' contains '{other}', which may separate labels",
+                f"the label '{cell[:80]}' contains {mark}, which may separate labels",
                 file=self.file,
                 line=line,
-                remedy=f"separate labels by '{SEPARATOR}'; for a name that contains '{other}', use lists in JSON Lines",
+                remedy=f"separate labels by '{SEPARATOR}'; for a name that contains {mark}, use lists in JSON Lines",
             )
         names = cell.split(SEPARATOR) if cell else []
         if cut := next((name for name in names if not is_closed(name)), None) if len(names) > 1 else None:
@@ -171,7 +239,7 @@ class LabelCells:
             raise UserError(f"'label' contains {type(wrong[0]).__name__}, not names", file=self.file, line=line)
         if isinstance(value, str) and value.strip().startswith("["):
             return self.split(value, line)
-        if isinstance(value, str) and SEPARATOR in value:
+        if isinstance(value, str) and any(mark in value for mark in (SEPARATOR, *OTHERS)):
             raise UserError(
                 f"the label '{value[:80]}' may be several", file=self.file, line=line, remedy="make it a list"
             )
@@ -244,7 +312,7 @@ class LabelCells:
     def _checked(self, names: Iterable[str], line: int) -> tuple[str, ...]:
         labels = tuple(name.strip() for name in names)
         for label in labels:
-            check_not_missing(label, self.file, line)
+            check_name(label, self.file, line)
         if "" in labels:
             raise UserError("one of the labels is empty", file=self.file, line=line, remedy="remove it")
         if len(set(labels)) < len(labels):
@@ -262,10 +330,10 @@ def is_closed(text: str) -> bool:
 def fold_label(label: str) -> str:
     """Return what is the same for labels that differ only in what people hardly see.
 
-    That is Unicode composition, case, invisible characters, surrounding spaces and quotation marks, runs of spaces, and
-    how a number or a truth value is written.
+    That is Unicode composition, full-width and other compatible forms, case, invisible characters, surrounding spaces
+    and quotation marks, runs of spaces, and how a number or a truth value is written.
     """
-    visible = "".join(character for character in unicodedata.normalize("NFC", label) if not _is_invisible(character))
+    visible = "".join(character for character in unicodedata.normalize("NFKC", label) if not _is_invisible(character))
     folded = " ".join(visible.casefold().split())
     while folded and (folded[0] in QUOTES or folded[-1] in QUOTES):
         folded = folded.strip(QUOTES).strip()
@@ -291,6 +359,12 @@ def describe_alike(counts: Mapping[str, int]) -> list[str]:
     if len(groups) > MOST_SHOWN:
         notes.append(f"{len(groups) - MOST_SHOWN:,} more groups of labels look the same")
     return notes
+
+
+def describe_missing(counts: Mapping[str, int]) -> list[str]:
+    """Return a note about labels that may be missing values, given the number of examples of each label."""
+    found = [f"'{label}' ({count:,})" for label, count in counts.items() if label in MAYBE_MISSING]
+    return [f"labels that may stand for a missing one: {', '.join(found)}; if so, remove these rows"] if found else []
 
 
 def shown(label: str) -> str:

@@ -22,7 +22,7 @@ import msgspec
 from unmask.data.labelled.columns import SINGLE, Fields, SelectedColumns, Wanted
 from unmask.data.labelled.delimited import OWN, SEPARATORS, DelimitedFile, Line, distinct_names
 from unmask.data.labelled.json_file import suffix_of
-from unmask.data.labelled.label_cells import Cell, check_not_missing
+from unmask.data.labelled.label_cells import Cell, check_decoded, check_name
 from unmask.data.labelled.negatives import COLUMN, SCORES, read_negatives, read_scores
 from unmask.data.labelled.records import has_records, read_records
 from unmask.data.labelled.row_labels import Labels, RowLabels, SoftLabel, SoftLabelSet, Vote
@@ -453,15 +453,18 @@ def _row(
     if selected.unlabeled is not None and values.get("label") == selected.unlabeled:
         omitted["pairs without a label"] += 1
         return None
+    is_labeled = labels is not None or "label" in values
     for column, value in values.items():
         if value:
+            if is_labeled:
+                check_decoded(column, value, name, line)
             continue
         if column != "label" and selected.damaged:
             omitted["pairs with an empty question"] += 1
             return None
         raise UserError(f"the {column} is empty", file=name, line=line, remedy="fix or remove the row")
     if "label" in values:
-        check_not_missing(values["label"], name, line)
+        check_name(values["label"], name, line)
     if isinstance(labels, SoftLabel):
         return SoftRow(values, name, line, None, labels.distribution, labels.votes)
     if isinstance(labels, SoftLabelSet):

@@ -31,7 +31,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from unmask.data.labelled.columns import VOTE, SelectedColumns, Wanted
-from unmask.data.labelled.label_cells import LONGEST_LIST, LabelCells, check_not_missing, is_missing, parse_collection
+from unmask.data.labelled.label_cells import LONGEST_LIST, LabelCells, check_name, is_missing, parse_collection
 from unmask.support.errors import UserError, counted
 
 TOLERANCE = 1e-3
@@ -85,7 +85,7 @@ class SoftReader:
         for name in names:
             if not name:
                 self.refuse("a probability has no name of a label", line, "name the label")
-            check_not_missing(name, self.file, line)
+            check_name(name, self.file, line)
         if len(set(names)) < len(names):
             self.refuse("a label occurs twice among the probabilities", line, "remove one")
         return {name: self._number(name, value, line) for name, value in zip(names, values.values(), strict=True)}
@@ -115,6 +115,7 @@ class SoftLabels(SoftReader):
         super().__init__(file)
         self._different = 0  # the first line with a list of several labels; 0 as soon as a list has a label twice
         self._lists = False
+        self._first, self._one_hot = 0, set[int]()  # the first line with a list, and how many numbers lists have
 
     def of_value(self, value: Any, line: int) -> SoftLabel | None:
         """Return the distribution that the value of a record contains; None: it is one label.
@@ -129,6 +130,8 @@ class SoftLabels(SoftReader):
             return self.of_probabilities(present, line)  # Arrow has a null for each label that a text lacks
         if not isinstance(value, list | tuple):
             return None
+        self._first = self._first or line
+        self._one_hot.add(len(value) if is_one_hot(value) else 0)
         soft = self.of_votes(value, line)
         if len(soft.distribution) < len(list(filter(None, soft.votes))):
             self._lists, self._different = True, 0
@@ -140,8 +143,14 @@ class SoftLabels(SoftReader):
         """Check, after the last row, that lists are votes: annotators who never agree are those of several labels.
 
         Raises:
-            UserError: no list has a label twice.
+            UserError: no list has a label twice, or each has a single 1 among zeros.
         """
+        if len(self._one_hot) == 1 and 0 not in self._one_hot:
+            self.refuse(
+                "the label is a list, and each list of the file has a single 1 among zeros, one for each label",
+                self._first,
+                f"write the name of the label, or if these are votes, write them into columns named {VOTE}ANNOTATOR",
+            )
         if self._different:
             self.refuse(
                 "the label is a list, and no list of the file has a label twice, as votes would",
@@ -181,7 +190,7 @@ class SoftLabels(SoftReader):
             if not missing and (not isinstance(value, str | int) or isinstance(value, bool)):
                 self.refuse(f"a vote is {type(value).__name__}, not the name of a label", line)
             votes.append("" if missing else str(value).strip())
-            check_not_missing(votes[-1], self.file, line)
+            check_name(votes[-1], self.file, line)
         counts = Counter(filter(None, votes))
         if not counts:
             self.refuse("no annotator voted", line, "remove the row")
@@ -195,6 +204,15 @@ class SoftLabels(SoftReader):
         if others:
             self.counts["have several most probable labels, of which the alphabetically first is the label"] += 1
         return SoftLabel(first, distribution, votes)
+
+
+def is_one_hot(values: Sequence[Any]) -> bool:
+    """Return whether a list is a label as a vector: a single 1 among at least two zeros."""
+    return (
+        len(values) > 2
+        and all(type(value) is int for value in values)
+        and Counter(values) == {0: len(values) - 1, 1: 1}
+    )
 
 
 def parse_cell(text: str) -> Any:
