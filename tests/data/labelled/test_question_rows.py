@@ -22,14 +22,15 @@ def spans(rng, passage, number):
 
 def make_quac(rng, number):
     """Return the content of a file, and the same dialogues as rows."""
-    passage = " ".join(rng.choices(WORDS, k=12)) + " CANNOTANSWER"
+    text = " ".join(rng.choices(WORDS, k=12))
+    passage = f"{text} CANNOTANSWER"
     none = {"text": "CANNOTANSWER", "answer_start": passage.index("CANNOTANSWER")}
     turns = [
         {
             "id": f"C_{number}_q#{turn}",
             "question": f"where {turn}?",
-            "answers": rng.choice([[none, none], spans(rng, passage, 2), [*spans(rng, passage, 1), none]]),
-            "orig_answer": rng.choice([none, *spans(rng, passage, 1)]),
+            "answers": rng.choice([[none, none], spans(rng, text, 2), [*spans(rng, text, 1), none]]),
+            "orig_answer": rng.choice([none, *spans(rng, text, 1)]),
             "yesno": rng.choice("ynx"),
             "followup": rng.choice("ynm"),
         }

@@ -125,7 +125,7 @@ def test_examples_without_samples_are_refused(classifier):
 @pytest.mark.parametrize(
     ("first", "second", "found"),
     [
-        ("long brief", "1 0", ["'brief', 'long' there, '0', '1' here"]),
+        ("long brief", "1 0", ["'brief', 'long'; '0', '1'"]),
         ("long brief", "long other", []),
         ("long", "brief", []),
         ("long brief", "other", []),
@@ -142,5 +142,8 @@ def test_files_without_a_label_in_common_are_noted(classifier, tmp_path, first, 
             content = [json.dumps({"sentence": text, "class": label}) for text, label in texts]
         files[-1].write_text("\n".join(content) + "\n")
     notes = read_examples(TASK, LabelledFiles(files), load_model(classifier)).notes
-    wanted = [f"{files[0]} and {files[1]} have no label in common: {labels}" for labels in found]
+    wanted = [
+        f"{files[0]} and {files[1]} have no label in common ({labels}): write those that mean the same alike"
+        for labels in found
+    ]
     assert [note for note in notes if "in common" in note] == wanted

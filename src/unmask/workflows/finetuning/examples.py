@@ -229,8 +229,8 @@ def describe_disjoint(task: Task, examples: Sequence[Any]) -> list[str]:
     several = [(file, known) for file, known in labels.items() if len(known) > 1]
     for (file, known), (other, others) in combinations(several, 2):
         if known.isdisjoint(others):
-            listed = [", ".join(map(shown, islice(sorted(names), MAX_NAMED))) for names in (known, others)]
-            return [f"{file} and {other} have no label in common: {listed[0]} there, {listed[1]} here"]
+            listed = "; ".join(", ".join(map(shown, islice(sorted(names), MAX_NAMED))) for names in (known, others))
+            return [f"{file} and {other} have no label in common ({listed}): write those that mean the same alike"]
     return []
 
 
