@@ -70,21 +70,22 @@ def write_mixture(
     first = corpora[0]
     copies = {part: _copies(corpora, part, shares, tokens if part == "train" else None, seed) for part in PARTS}
     wanted = shares or tempered(corpora, 1.0)
-    read = {part: _read(corpora, part, copies[part]) for part in PARTS}
-    for number, (corpus, share) in enumerate(zip(corpora, wanted, strict=True)):
-        times = share_read(corpus.train, copies["train"][number])
+    resulting = [_percentages(corpora, part, copies[part]) for part in PARTS]
+    for corpus, counts, share, *percentages in zip(corpora, copies["train"], wanted, *resulting, strict=True):
+        times = share_read(corpus.train, counts)
         if times > most_repeats:
             raise UserError(
                 f"would be read {times:.3g} times",
                 file=corpus.place,
                 remedy=f"lower its share or {argument('tokens')}, or raise {argument('max_repeats')}",
             )
-        own, held = (_percentage(read[part], number) for part in PARTS)
         asked, note = 100 * share / sum(wanted), ""
-        if abs(own - asked) > TOLERANCE * asked:
+        if abs(percentages[0] - asked) > TOLERANCE * asked:
             note = f" ({asked:.3g} % were asked for, but documents are read as a whole)"
-        line = f"{own:.3g} % of the tokens{note}, {held:.3g} % of those held out, read {times:.3g} times"
-        report(f"{corpus.place}: {line}")
+        tokens_read, held_out = (f"{percentage:.3g} %" for percentage in percentages)
+        report(
+            f"{corpus.place}: {tokens_read} of the tokens{note}, {held_out} of those held out, read {times:.3g} times"
+        )
     settings = {
         "corpora": " ".join(sha256(corpus.directory / NAME)[:16] for corpus in corpora),
         "shares": " ".join(f"{share:.6g}" for share in wanted),
@@ -135,14 +136,13 @@ def _check(corpora: Sequence[Corpus]) -> None:
         seen.add(place)
 
 
-def _read(corpora: Sequence[Corpus], part: str, copies: Sequence[npt.NDArray[np.int64]]) -> list[int]:
-    """Return the number of tokens that are read of a part of each corpus."""
+def _percentages(
+    corpora: Sequence[Corpus], part: str, copies: Sequence[npt.NDArray[np.int64]]
+) -> npt.NDArray[np.float64]:
+    """Return the percentage of each corpus in the tokens that are read of a part, (corpora,)."""
     pairs = zip(corpora, copies, strict=True)
-    return [int((counts * getattr(corpus, part).lengths()).sum()) for corpus, counts in pairs]
-
-
-def _percentage(numbers: Sequence[int], index: int) -> float:
-    return 100 * numbers[index] / max(1, sum(numbers))
+    tokens = np.array([(counts * getattr(corpus, part).lengths()).sum() for corpus, counts in pairs])
+    return 100 * tokens / max(1, tokens.sum())
 
 
 def share_read(documents: Documents, copies: npt.NDArray[np.int64]) -> float:
