@@ -211,14 +211,14 @@ def iterate_rows(
     if COLUMN in columns and not fields.negatives:
         raise UserError(f"{argument('columns', {COLUMN: '…'})} has no effect: this task reads no negatives")
     read = fields if gold else replace(fields, labels=(), several=False, soft=False, negatives=False)
-    wanted = Wanted(columns, read, gold)
+    wanted, label_columns = Wanted(columns, read, gold), dict[str, None]()
     for path in paths:
         name, omitted, separators = display_name(path), Counter[str](), list[str]()
         if isinstance(path, ExampleTable) or has_records(path, kind):
-            row_labels = RowLabels(name, wanted, cells=False)
+            row_labels = RowLabels(name, wanted, cells=False, columns=label_columns)
             yield from _read_records(path, kind, wanted, row_labels, omitted)
         else:
-            row_labels = RowLabels(name, wanted, cells=True)
+            row_labels = RowLabels(name, wanted, cells=True, columns=label_columns)
             table = _delimited(path, _format(path, kind), wanted)
             yield from _read(table, wanted, row_labels, omitted)
             separators = table.notes()

@@ -33,6 +33,7 @@ import msgspec
 from unmask.data.labelled.columns import VOTE, SelectedColumns, Wanted
 from unmask.data.labelled.label_cells import LONGEST_LIST, LabelCells, check_name, is_missing, parse_collection
 from unmask.support.errors import UserError, counted
+from unmask.support.messages import argument
 
 TOLERANCE = 1e-3
 """How far the sum of probabilities may be from 1; of percentages, relative to 100."""
@@ -333,21 +334,26 @@ class RowLabels:
         file: the file's name, for errors and notes.
         wanted: what the rows have.
         cells: whether values are cells of text, which may contain what JSON or Python wrote.
+        columns: receives the columns of the labels of a text that may have several, if each is in one of its own; those
+            of the files before.
     """
 
-    def __init__(self, file: str, wanted: Wanted, *, cells: bool) -> None:
+    def __init__(self, file: str, wanted: Wanted, *, cells: bool, columns: dict[str, None]) -> None:
+        self._columns, self._selected = columns, SelectedColumns({})
         self._several, self._is_soft, self._in_cells = wanted.fields.several, wanted.fields.soft, cells
         self._cells = LabelCells(file)
         self._soft: SoftLabels | SoftLabelSets = SoftLabelSets(self._cells) if self._several else SoftLabels(file)
-        self._remarks: tuple[str, ...] = ()
 
     def read(self, selected: SelectedColumns, values: Sequence[Any], line: int) -> Labels | None:
         """Return the labels of a row; None: it has none, or its label is the value of a column as it is.
 
         Raises:
-            UserError: the value is not a label, or may be read in two ways.
+            UserError: the value is not a label, or may be read in two ways; the labels are not in the columns in which
+                they were before.
         """
-        self._remarks = selected.remarks
+        if selected is not self._selected:
+            self._selected = selected
+            self._check_columns(selected.indicators or selected.probabilities, line)
         if selected.probabilities:
             return self._soft.of_probabilities({name: values[i] for name, i in selected.probabilities.items()}, line)
         if selected.votes:
@@ -366,6 +372,24 @@ class RowLabels:
             return None
         return self._cells.split(value, line) if self._in_cells else self._cells.of_value(value, line)
 
+    def _check_columns(self, columns: Mapping[str, int], line: int) -> None:
+        """Check that each label has a column, as what has none would be taken for absent.
+
+        Raises:
+            UserError: a label has a column elsewhere, or only here.
+        """
+        if not self._several or not columns:
+            return
+        if different := sorted(columns.keys() ^ (self._columns or columns).keys()):
+            here = different[0] in columns
+            self._soft.refuse(
+                f"there is a column '{different[0]}' of a label {'here' if here else 'elsewhere'}, but not "
+                f"{'elsewhere' if here else 'here'}, where the label would be taken for absent",
+                line,
+                f"add the column, or name those that all have, as in {argument('columns', {'label': 'NAME,NAME'})}",
+            )
+        self._columns.update(dict.fromkeys(columns))
+
     def _value(self, value: Any) -> Any:
         """Return a value; a list or an object that is quoted as in CSV, although TSV has no quoting, without quotes."""
         if self._in_cells and value[:2] in _QUOTED and value[-1] == '"':
@@ -379,4 +403,4 @@ class RowLabels:
             UserError: the file as a whole may be read in two ways.
         """
         self._soft.check()
-        return [*(f"{self._soft.file}: {remark}" for remark in self._remarks), *self._soft.notes()]
+        return [*(f"{self._soft.file}: {remark}" for remark in self._selected.remarks), *self._soft.notes()]
