@@ -37,7 +37,7 @@ def read_question_rows(source: Source, form: str) -> Iterator[tuple[Place, Recor
     Raises:
         UserError: the source cannot be read; the message names line or row.
     """
-    top = Place(display_name(source), form=f"{form}'s, or rows of it")
+    top = Place(display_name(source), form=form)
     for number, row in read_records(source):
         yield top.inner(f"row {number}"), row
 
