@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from unmask.data.labelled.label_cells import LONGEST_NUMBER, shown
+from unmask.data.labelled.label_spellings import LONGEST_NUMBER, shown
 from unmask.data.labelled.labelled_file import Row, SoftRow, SoftSetRow
 from unmask.support.errors import UserError, counted
 from unmask.support.messages import setting

@@ -1,11 +1,9 @@
-"""Labels as they are written: several of one text in a cell or a list, and spellings that people see as the same.
+"""Labels as they are written: several of one text in a cell or a list.
 
 Input: a cell, or the value of a record. Output: the names, each once. What may be read in two ways is refused: a cell
 with commas in TSV and CSV, a list in a cell or in a record, columns of 0 and 1. Lists in cells are those that Python
 and JSON write. Lists of zeros and ones with a number for each label are a format of their own, in which labels are
 named by their positions.
-
-Alike are `Positive` and `positive `, `1` and `1.0`, composed and decomposed letters.
 """
 
 from __future__ import annotations
@@ -15,11 +13,10 @@ import io
 import json
 import re
 import tokenize
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any, NoReturn
 
 from unmask.support.errors import UserError, counted
@@ -34,20 +31,12 @@ INDICATORS = {"0": False, "1": True, "0.0": False, "1.0": True, "False": False, 
 """What columns of zeros and ones contain, as text; data frames write the others."""
 MISSING = frozenset({"nan", "<na>", "nat"})
 """What data frames write for a missing value, in lower case."""
-MAYBE_MISSING = frozenset(("NA", "#N/A", "NULL", "null", "None", "\\N", "?"))
-"""What R, spreadsheets, databases and Python write for a missing value, and what may be the name of a class."""
 BRACKETS = ("()", "[]", "{}")
-NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?|nan", re.ASCII | re.IGNORECASE)
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?|nan", re.ASCII | re.IGNORECASE)
 _CALL = re.compile(r"""\w+\(\s*["'\[{]|\(\s*["'].*,""", re.DOTALL)
+"""How a tuple of texts begins, and a call that makes a collection, such as array(['a'])."""
 _ADJACENT = re.compile(r"""["']\s*[A-Za-z]{0,2}["']""")
 """Quotation marks that may be between two texts in Python, which then are one: 'a' 'b'."""
-QUOTES = "\"'`´‘’‚‛“”„‟«»‹›「」『』"
-TRUTH = {"true": "1", "false": "0"}
-"""As pandas and spreadsheets write numbers and truth values into one column."""
-LONGEST_NUMBER = 40
-MOST_SHOWN = 5
-_INVISIBLE = ("Cf", "Cc", "Mn")
-"""Categories of characters that cannot be seen alone: formats, controls; of marks only variation selectors count."""
 
 
 def is_missing(value: Any) -> bool:
@@ -108,7 +97,7 @@ def is_written(text: str) -> bool:
     if text[0] == "{":
         return ":" in inside
     parts = inside.replace(",", " ").split()
-    return len(parts) > 1 and all(map(NUMBER.fullmatch, parts))
+    return len(parts) > 1 and all(map(_NUMBER.fullmatch, parts))
 
 
 def check_name(label: str, file: str, line: int) -> None:
@@ -325,74 +314,3 @@ class LabelCells:
 def is_closed(text: str) -> bool:
     """Return whether a text has as many opening as closing brackets, and no quotation mark alone."""
     return not text.count('"') % 2 and all(text.count(pair[0]) == text.count(pair[1]) for pair in BRACKETS)
-
-
-def fold_label(label: str) -> str:
-    """Return what is the same for labels that differ only in what people hardly see.
-
-    That is Unicode composition, full-width and other compatible forms, case, invisible characters, surrounding spaces
-    and quotation marks, runs of spaces, and how a number or a truth value is written.
-    """
-    visible = "".join(character for character in unicodedata.normalize("NFKC", label) if not _is_invisible(character))
-    folded = " ".join(visible.casefold().split())
-    while folded and (folded[0] in QUOTES or folded[-1] in QUOTES):
-        folded = folded.strip(QUOTES).strip()
-    folded = unicodedata.normalize("NFC", folded)
-    return TRUTH.get(folded) or _as_number(folded) or folded
-
-
-def alike(labels: Iterable[str]) -> list[tuple[str, ...]]:
-    """Return the groups of different labels that people see as the same, in order of first appearance."""
-    groups: dict[str, dict[str, None]] = {}
-    for label in labels:
-        groups.setdefault(fold_label(label), {}).setdefault(label)
-    return [tuple(group) for group in groups.values() if len(group) > 1]
-
-
-def describe_alike(counts: Mapping[str, int]) -> list[str]:
-    """Return a note about each group of labels that look the same, given the number of examples of each label."""
-    groups = alike(counts)
-    notes = [
-        "labels that look the same: " + ", ".join(f"{shown(label)} ({counts[label]:,})" for label in group)
-        for group in groups[:MOST_SHOWN]
-    ]
-    if len(groups) > MOST_SHOWN:
-        notes.append(f"{len(groups) - MOST_SHOWN:,} more groups of labels look the same")
-    return notes
-
-
-def describe_missing(counts: Mapping[str, int]) -> list[str]:
-    """Return a note about labels that may be missing values, given the number of examples of each label."""
-    found = [f"'{label}' ({count:,})" for label, count in counts.items() if label in MAYBE_MISSING]
-    return [f"labels that may stand for a missing one: {', '.join(found)}; if so, remove these rows"] if found else []
-
-
-def shown(label: str) -> str:
-    """Return a label in quotation marks, with the code points of what cannot be seen or is not composed."""
-    hidden = [
-        f"U+{ord(character):04X}"
-        for place, character in enumerate(label)
-        if not character.isprintable()
-        or unicodedata.combining(character)
-        or _is_invisible(character)
-        or (character.isspace() and (character != " " or place in (0, len(label) - 1)))
-    ]
-    return f"'{label}'" + (f" [{' '.join(dict.fromkeys(hidden))}]" if hidden else "")
-
-
-def _is_invisible(character: str) -> bool:
-    category = unicodedata.category(character)
-    if category == "Mn":
-        return 0xFE00 <= ord(character) <= 0xFE0F or 0xE0100 <= ord(character) <= 0xE01EF or character == "\u034f"
-    return category in _INVISIBLE and not character.isspace()
-
-
-def _as_number(text: str) -> str | None:
-    """Return a number in one way of writing; None if the text is not one."""
-    if not text.isascii() or len(text) > LONGEST_NUMBER or not any(character.isdigit() for character in text):
-        return None
-    with suppress(InvalidOperation, ValueError):
-        number = Decimal(text)
-        if number.is_finite():
-            return str(number.normalize() + 0) if number else "0"
-    return None

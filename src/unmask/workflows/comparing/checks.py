@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from unmask.data.labelled.label_cells import shown
+from unmask.data.labelled.label_spellings import shown
 from unmask.recipes.recipe import FinetuningRecipe, as_recipe
 from unmask.support.errors import UserError, nearest, refuse_idle
 from unmask.support.messages import argument

@@ -17,7 +17,7 @@ from unmask.data.batches.rng import derive_rng
 from unmask.data.labelled.duplicates import estimate_overlap
 from unmask.data.labelled.folding import fold
 from unmask.data.labelled.identities import Identities
-from unmask.data.labelled.label_cells import describe_alike, describe_missing, shown
+from unmask.data.labelled.label_spellings import describe_alike, describe_joined, describe_missing, shown
 from unmask.data.labelled.labelled_file import SoftRow, SoftSetRow
 from unmask.data.labelled.records import describe_numbers
 from unmask.data.labelled.tagged_sentence import TaggedSentence
@@ -88,7 +88,7 @@ def read_examples(task: Task, files: LabelledFiles, base: Model, *, hold_out: bo
     parts = read_parts(task, files, hold_out=hold_out, notes=notes)
     labels = base.labels if set(parts.labels) == set(base.labels) else parts.labels
     counts = Counter(label for example in (*parts.train, *parts.held) for label in task.labels_of(example))
-    notes += describe_alike(counts) + describe_missing(counts)
+    notes += describe_alike(counts) + describe_missing(counts) + describe_joined(counts)
     notes += describe_numbers(files.train, labels) + describe_disjoint(task, parts.train)
     known = ((parts.train, parts.identities), (parts.held, parts.held_identities))
     others = (compress(examples, (~identities.is_ascii).tolist()) for examples, identities in known)
