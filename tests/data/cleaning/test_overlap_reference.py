@@ -113,6 +113,14 @@ def test_the_words_of_tagged_files_are_found_in_any_column(tmp_path, at, tags):
     assert " ".join(map(str, range(14))) not in passages, "numbers of words are no text"
 
 
+@pytest.mark.parametrize("width", range(1, 9))
+def test_paragraphs_may_have_short_lines(tmp_path, verdict, width):
+    lines = [" ".join(SENTENCE[start : start + width]) for start in range(0, len(SENTENCE), width)]
+    path = tmp_path / "test.txt"
+    path.write_text("\n".join([*lines, "", "another one", ""]))
+    assert verdict(Overlap(files=(str(path),)), f"before {' '.join(SENTENCE[1:])} after")[0] == f"overlap with {path}"
+
+
 @pytest.mark.parametrize("odd", ["\u00a0", "", "New York", " "])
 def test_words_in_json_may_be_spaces_or_have_some(tmp_path, verdict, odd):
     path = tmp_path / "test.jsonl"

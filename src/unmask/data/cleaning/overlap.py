@@ -18,7 +18,7 @@ import unicodedata
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, lru_cache
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
@@ -178,9 +178,10 @@ def read_passages(path: str | Path) -> Iterator[str]:
 
 
 def _line_texts(lines: Sequence[str]) -> Iterator[str]:
-    """Yield the cells of lines; of a tagged file, whose lines are words with tags, each column of each sentence.
+    """Yield the cells of lines, and paragraphs of several lines.
 
-    In CoNLL-U and CoNLL-X, a number precedes each word, and comments begin with `#`.
+    Of a tagged file, whose lines are words with tags, each column of each sentence is a passage, too. In CoNLL-U and
+    CoNLL-X, a number precedes each word, and comments begin with `#`.
     """
     filled = [line for line in lines if line.strip()]
     is_numbered = all(_NUMBERED.match(line) for line in filled if not line.startswith("#"))
@@ -188,9 +189,14 @@ def _line_texts(lines: Sequence[str]) -> Iterator[str]:
     longest = max((len(line.split()) for line in rows), default=0)
     for is_filled, group in groupby(rows, key=lambda line: bool(line.strip())) if len(filled) < len(lines) else ():
         sentence = [line.split() for line in group]
-        if is_filled and is_numbered:
+        if not is_filled:
+            continue
+        if is_numbered:
             yield " ".join(_forms(sentence))
-        elif is_filled and (longest <= _MOST_TAGS or len(set(map(len, sentence))) == 1):
+            continue
+        if len(sentence) > 1:
+            yield " ".join(chain.from_iterable(sentence))
+        if longest <= _MOST_TAGS or len(set(map(len, sentence))) == 1:
             columns = zip(*sentence, strict=False)  # whichever is that of the words, which are not all numbers
             yield from (" ".join(column) for column in columns if not all(map(str.isdecimal, column)))
     for line in filled:
