@@ -118,8 +118,8 @@ class SoftLabels(SoftReader):
         self._lists = False
         self._first, self._one_hot = 0, set[int]()  # the first line with a list, and how many numbers lists have
 
-    def of_value(self, value: Any, line: int) -> SoftLabel | None:
-        """Return the distribution that the value of a record contains; None: it is one label.
+    def of_value(self, value: Any, line: int) -> SoftLabel | str | None:
+        """Return the distribution that the value of a record contains, or the label in a list; None: it is one label.
 
         Raises:
             UserError: it contains something that is not a distribution, see `of_probabilities` and `of_votes`.
@@ -131,6 +131,8 @@ class SoftLabels(SoftReader):
             return self.of_probabilities(present, line)  # Arrow has a null for each label that a text lacks
         if not isinstance(value, list | tuple):
             return None
+        if len(value) == 1 and type(value[0]) in (str, int):
+            return str(value[0]).strip()
         self._first = self._first or line
         self._one_hot.add(len(value) if is_one_hot(value) else 0)
         soft = self.of_votes(value, line)
