@@ -183,7 +183,21 @@ def read_rows(
             line=mixed.line,
             remedy=f"pass {argument('columns', {'text': '…', column: '…'})}" if column in NAMES else f"remove {column}",
         )
+    if notes is not None and any(map(str.isdecimal, columns.values())):
+        notes += _describe_first(rows)
     return rows
+
+
+def _describe_first(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield a note for each file whose first row may be a header, as its label occurs only there, and is no number."""
+    labels = [(row.values["label"],) if "label" in row.values else row.labels or () for row in rows]
+    counts = Counter(chain.from_iterable(labels))
+    seen = set[str]()
+    for row, own in zip(rows, labels, strict=True):
+        is_new = row.file not in seen and any(map(str.isalpha, "".join(own)))
+        if is_new and all(counts[label] == 1 for label in own) and max(counts.values()) > 1:
+            yield f"{row.file}:{row.line}: the label '{', '.join(own)[:80]}' occurs nowhere else: is the row a header?"
+        seen.add(row.file)
 
 
 def _kind(row: Row) -> tuple[Any, ...]:
