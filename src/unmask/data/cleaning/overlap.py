@@ -13,7 +13,6 @@ Words and n-grams are compared by hashes of 64 bits, the same in every process.
 from __future__ import annotations
 
 import re
-import sys
 import unicodedata
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,6 +35,10 @@ from unmask.support.scripts import UNSPACED
 
 _MARKS = range(0x300, 0x20000)
 """Code points among which are marks, such as vowels of Hindi and Thai, which belong to the letter before them."""
+_INVISIBLE = (
+    "\xad\u061c\u180e\u200b\u200c\u200d\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2060\u2066\u2067\u2068\u2069\ufeff"
+)
+"""Characters that only tell how others are displayed: soft hyphens, joiners, directions, byte-order marks."""
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _JSON = (".jsonl", ".ndjson", ".json")
 _NUMBERED = re.compile(r"\d+(?:[-.]\d+)?\s+\S")
@@ -114,19 +117,16 @@ def comparable_words(text: str) -> list[str]:
     """Return the words of a text without what people hardly see; see the module."""
     if text.isascii():
         return split_words(text.lower())
-    return split_words(unicodedata.normalize("NFKC", text).casefold().translate(_invisible()))
+    text = unicodedata.normalize("NFKC", text).casefold()
+    for character in _INVISIBLE:
+        text = text.replace(character, "")
+    return split_words(text)
 
 
 def word_hashes(text: str) -> np.ndarray:
     """Return a hash of each of the comparable words, (words,) uint64."""
     words = comparable_words(text)
     return np.fromiter(map(_word_hash, words), np.uint64, len(words))
-
-
-@cache
-def _invisible() -> dict[int, None]:
-    """Return a table that leaves out the characters that only tell how others are displayed."""
-    return {code: None for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)) == "Cf"}
 
 
 @cache
