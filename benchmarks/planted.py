@@ -4,6 +4,9 @@ Each world has two arms, one of which must be better, for a reason that is known
 
 - order: documents go through stages, each with words of its own, and a label says whether two sentences follow in this
   order. Sentence order prediction (`pair = sentence_order`) learns exactly that.
+- spans: each word stands four times in a row, so that a masked one is to be copied from beside it; only whole spans
+  have to be predicted from other words of a document, all of which are on one topic. A label says on which topic words
+  are, others than those with labels.
 - context: the last word decides. One arm reads 64 tokens, all of the text, the other one 16.
 - same: the arms differ in the number of positions, which no text needs: it is too close to call.
 
@@ -35,7 +38,7 @@ SETTINGS: dict[str, Any] = {f"encoder.{name}": value for name, value in SHAPE.it
 ALONE = {"stages": [], "layout.kind": "document_sentences", "objective.next_sentence": False}
 """Settings of pretraining without pairs."""
 ARM = {"recipe": "bert-tiny", "use": "finetuned"}
-SEEDS, TRAIN, FEW, TEST = 5, 100, 12, 400  # numbers of seeds, and of examples to train on and to test on
+SEEDS, TRAIN, SOME, FEW, TEST = 5, 100, 48, 12, 400  # numbers of seeds, and of examples to train on and to test on
 Rows = Iterator[tuple[str, ...]]
 World = tuple[Iterator[str], Rows, Rows, dict[str, Any]]
 """Documents, labeled rows to train on and to test on, and what else the comparison has."""
@@ -66,6 +69,21 @@ def order(rng: random.Random) -> World:
     settings = {"encoder.layers": 2, "encoder.init_std": 0.04, "optimizer.learning_rate": 0.003}
     changes = {"arms": {"base": {"recipe": ARM["recipe"]}}, "vary": {"pair": ["none", "sentence_order"]}}
     return documents, rows(FEW), rows(TEST), {**changes, "settings": settings}
+
+
+def spans(rng: random.Random) -> World:
+    """Return documents of words on one topic, each four times in a row, and texts whose label is their topic."""
+    topics = [[" ".join([word] * 4) for word in topic] for topic in words(rng, 4, 12)]
+
+    def rows(number: int, part: slice) -> Rows:
+        for _ in range(number):
+            topic = rng.randrange(len(topics))
+            yield " ".join(rng.sample(topics[topic][part], 2)), f"topic {topic}"
+
+    documents = (" ".join(rng.sample(rng.choice(topics), 7)) for _ in range(4000))
+    local = ALONE | {"encoder.initial_offsets": [-1, 1]}
+    changes = {"arms": {"base": ARM}, "vary": {"masking": ["token", "span"]}, "settings": local}
+    return documents, rows(SOME, slice(6)), rows(TEST, slice(6, 12)), changes
 
 
 def context(rng: random.Random) -> World:
@@ -103,6 +121,7 @@ def same(rng: random.Random) -> World:
 
 WORLDS: dict[str, tuple[Callable[[random.Random], World], str, str]] = {
     "order": (order, "240ktok", "pair=sentence_order"),
+    "spans": (spans, "240ktok", "masking=span"),
     "context": (context, "30ktok", "length=64"),
     "same": (same, "30ktok", ""),
 }

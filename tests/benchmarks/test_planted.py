@@ -28,11 +28,24 @@ def test_a_repetition_is_recorded(planted, run_main, records, tmp_path, monkeypa
     assert record["right"] == 100.0 * (record["recommended"] == "length=64")
 
 
-def test_words_to_test_on_are_new(planted):
+@pytest.mark.parametrize("world", ["same", "spans"])
+def test_words_to_test_on_are_new(planted, world):
     for number in range(50):
-        _, train, test, _ = planted.same(random.Random(number))
+        _, train, test, _ = planted.WORLDS[world][0](random.Random(number))
         known = {word for text, _ in train for word in text.split()}
         assert known.isdisjoint({word for text, _ in test for word in text.split()})
+
+
+def test_words_that_stand_in_a_row_are_on_one_topic(planted):
+    for number in range(10):
+        documents, train, test, _ = planted.spans(random.Random(number))
+        topics = {}
+        for text, topic in (*train, *test):
+            topics |= dict.fromkeys(text.split(), topic)
+        for document in documents:
+            runs = [document.split()[start : start + 4] for start in range(0, 28, 4)]
+            assert all(len(set(run)) == 1 for run in runs) and len({run[0] for run in runs}) == 7
+            assert len({topics[run[0]] for run in runs if run[0] in topics}) == 1
 
 
 def test_only_the_long_arm_sees_the_deciding_word(planted):

@@ -114,6 +114,24 @@ def test_E11_a_script_that_starts_workers_at_its_top_level_is_refused(call, in_w
     assert refusal in done.stderr.splitlines()  # after which Python may warn of what the workers left
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        'unmask.compare(text="text.txt", arms="bert-tiny,bert-mini", budget="9ktok", out="out")',
+        'building.TASK_BYTES = 99; unmask.build_corpus("text.txt", "tokenizer", "out", workers=9)',
+    ],
+)
+def test_a_script_whose_workers_would_wait_for_it_ends(call, tokenizer, tmp_path):
+    """Workers that import a script without a guard waited for the locks of the process that waits for them."""
+    tokenizer.save(tmp_path / "tokenizer")
+    (tmp_path / "text.txt").write_text("a cat\n\na dog\n\n" * 20)
+    imported = "import unmask; from unmask.data.corpus import encode; from unmask.workflows.corpora import building"
+    (tmp_path / "script.py").write_text(f"{imported}\nencode._CHUNK = 2\n{call}\n")
+    command = [sys.executable, tmp_path / "script.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert "a process that the script has started runs the whole script again" in done.stderr
+
+
 class Deadly:
     """Ends the process that reads it from a file."""
 

@@ -1,5 +1,7 @@
 """Heads: incomplete and damaged ones are refused (C15), and the others are saved and loaded unchanged."""
 
+import json
+
 import pytest
 import torch
 
@@ -152,3 +154,57 @@ def test_a_head_with_other_settings_cannot_be_trained_further(pretrained, tmp_pa
     base = load_model(tmp_path)
     with pytest.raises(UserError, match=r"places.weight of the span_boundary head has shape .* use the settings of"):
         base.take("span_boundary", other.build(BuildContext(base.encoder)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"labels_map": {"bad": 1, "good": 0}, "labels_list": ["good", "bad"]}, ("good", "bad")),
+        ({"labels_list": ["O", "B-PER"], "labels_map": {}}, ("O", "B-PER")),
+        ({"labels_list": [0, 1]}, ("0", "1")),
+        ({"labels_list": [], "labels_map": {}}, ("LABEL_0", "LABEL_1")),
+        ({"max_seq_length": 128}, ("LABEL_0", "LABEL_1")),
+    ],
+)
+@pytest.mark.parametrize("names", [{"0": "LABEL_0", "1": "LABEL_1"}, {"0": "no", "1": "yes"}])
+def test_labels_that_simpletransformers_names(tokenizer, tmp_path, arguments, expected, names):
+    save_model(tmp_path, model(tokenizer, heads=(), labels=("a", "b")), "card")
+    configure(tmp_path, id2label=names)
+    (tmp_path / "model_args.json").write_text(json.dumps(arguments))
+    expected = expected if "LABEL_0" in names.values() else ("no", "yes")
+    assert huggingface.read(tmp_path).labels == expected
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"labels_list": ["a", "b", "c"]},
+        {"labels_list": "ab"},
+        {"labels_map": {"a": 0, "b": 2}},
+        {"labels_map": {"a": 0, "b": 0}},
+        {"labels_map": {"a": "0", "b": [1]}},
+    ],
+)
+def test_labels_of_simpletransformers_that_do_not_fit(tokenizer, tmp_path, arguments):
+    save_model(tmp_path, model(tokenizer, heads=(), labels=("a", "b")), "card")
+    configure(tmp_path, id2label={"0": "LABEL_0", "1": "LABEL_1"})
+    (tmp_path / "model_args.json").write_text(json.dumps(arguments))
+    assert_read_refused(tmp_path, "model_args.json", "2 outputs")
+
+
+@pytest.mark.parametrize(
+    ("architecture", "arguments", "problem", "expected"),
+    [
+        ("BertForMultiLabelSequenceClassification", {}, None, "multi_label"),
+        ("BertForMultilabelSequenceClassification", {}, None, "multi_label"),
+        ("BertForMultiLabelSequenceClassification", {}, "single_label_classification", "classification"),
+        ("BertForSequenceClassification", {"model_class": "MultiLabelClassificationModel"}, None, "multi_label"),
+        ("BertForSequenceClassification", {"model_class": "ClassificationModel"}, None, "classification"),
+    ],
+)
+def test_classes_that_decide_on_each_label(tokenizer, tmp_path, architecture, arguments, problem, expected):
+    """Their config.json has no `problem_type`: read as one of several labels, they would predict other ones."""
+    save_model(tmp_path, model(tokenizer, heads=(), labels=("a", "b")), "card")
+    configure(tmp_path, architectures=[architecture], problem_type=problem)
+    (tmp_path / "model_args.json").write_text(json.dumps(arguments))
+    assert set(huggingface.read(tmp_path).heads) == {expected}

@@ -9,7 +9,7 @@ import pytest
 
 import unmask
 from unmask.cli.main import main
-from unmask.support.errors import UserError
+from unmask.support.errors import UnmaskError, UserError
 from unmask.workflows.comparing import compute
 from unmask.workflows.comparing.checks import check_comparison
 from unmask.workflows.comparing.settings import Arm, read_budget, read_comparison
@@ -153,7 +153,7 @@ def test_without_held_out_text_nothing_is_trained(tmp_path, monkeypatch):
     table = table.replace("[task_settings]", "") + '[arms.roberta]\nrecipe = "roberta-mini"\n'
     (tmp_path / "comparison.toml").write_text(table)
     monkeypatch.setitem(compute.COMPUTE, "pretraining", None)
-    outcome = unmask.compare(tmp_path / "comparison.toml", out=tmp_path / "out", **HERE)
-    assert {arm.state for arm in outcome.arms} == {"failed"}
-    assert any("fewer than two documents are held out" in line for line in outcome.warnings)
+    with pytest.raises(UnmaskError, match=r"every arm has failed: .*fewer than two documents are held out"):
+        unmask.compare(tmp_path / "comparison.toml", out=tmp_path / "out", **HERE)
+    assert "fewer than two documents are held out" in (tmp_path / "out" / "report.md").read_text()
     assert not [*tmp_path.glob("out/cells/*/run")]

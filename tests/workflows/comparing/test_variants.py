@@ -322,6 +322,24 @@ def test_bits_that_cannot_be_compared_are_refused(inputs, tmp_path, minilm, word
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("content", "documents", "message"),
+    [
+        (b"", "auto", r"there is no text in .*text\.txt"),
+        (b" \n\n\t\n", "line", r"there is no text in .*text\.txt"),
+        (b"a\xff\xfab", "auto", "every document was skipped"),
+    ],
+)
+def test_text_without_documents_is_refused_before_anything_is_computed(tmp_path, content, documents, message):
+    text = tmp_path / "text.txt"
+    text.write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        unmask.compare(
+            text=text, arms="bert-tiny,bert-mini", budget="9ktok", documents=documents, out=tmp_path / "out", **HERE
+        )
+    assert not (tmp_path / "out").exists()
+
+
 def test_what_is_said_of_bits_is_what_was_measured():
     """In 60 draws: the best arm has the fewest bits, and the interval that is said is that of the difference."""
     rng, seen = np.random.default_rng(0), set()

@@ -9,6 +9,7 @@ here, and sentence_files.py reads them.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -292,6 +293,8 @@ NAMED = ("classification", "multi_label", "token_classification")
 """Task heads whose outputs have names."""
 MULTI_LABEL = "multi_label_classification"
 """problem_type in config.json of a classifier that decides on each label separately."""
+_MULTI_LABEL = re.compile(r"Multi_?[Ll]abel")
+"""What is in the names of classes that others wrote for this, whose config.json may say nothing else of it."""
 
 
 def head_name(form: Format, head: str, name: str) -> str:
@@ -370,10 +373,11 @@ def classifier_head(form: Format, config: Mapping[str, Any], tensors: Mapping[st
         if any(name.endswith("SequenceClassification") for name in architectures):
             raise _without_pooler(missing[0], path)
         return ""
-    if config.get("problem_type") == MULTI_LABEL:
+    problem = config.get("problem_type")
+    if problem == MULTI_LABEL or (problem is None and any(map(_MULTI_LABEL.search, architectures))):
         return "multi_label"
     rows = tensors.get(f"{form.heads['classification']['out']}.weight")
-    if rows is not None and len(rows) > 1 and config.get("problem_type") == "regression":
+    if rows is not None and len(rows) > 1 and problem == "regression":
         raise UserError(
             f"problem_type: 'regression' with {len(rows)} numbers per text is not implemented, only with one",
             file=path.with_name("config.json"),

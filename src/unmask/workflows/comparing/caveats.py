@@ -32,8 +32,7 @@ def caveats(plan: Plan, out: Path, arms: Sequence[ArmOutcome], scores: Scores, m
     """
     warnings = []
     failed = [arm.name for arm in arms if arm.state == "failed"]
-    if failed:
-        warnings.append(f"Failed, and not compared: {', '.join(failed)}.")
+    warnings += [f"{arm.name} has failed, and is not compared: {arm.error}" for arm in arms if arm.name in failed]
     if unfinished := [arm.name for arm in arms if arm.state == "unfinished"]:
         warnings.append(f"Not finished: {', '.join(unfinished)}.")
     for cell in plan.cells:

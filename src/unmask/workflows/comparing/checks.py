@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from unmask.data.corpus.build import check_sources
 from unmask.data.labelled.label_spellings import shown
+from unmask.data.text.documents import Skipped, TextOptions, read_documents, refuse_none
 from unmask.recipes.recipe import FinetuningRecipe, as_recipe
 from unmask.support.errors import UserError, nearest, refuse_idle
 from unmask.support.messages import argument
@@ -87,6 +90,18 @@ def check_comparison(comparison: Comparison) -> None:
     _check_settings(comparison, arms)
     if comparison.budget:
         read_budget(comparison.budget)
+
+
+def check_text(text: Sequence[str | Path], reading: TextOptions) -> None:
+    """Check that a text has a document, which a cell would find out only when arms and tasks have been computed.
+
+    Raises:
+        UserError: a file is missing or given twice, or there is no text in any of them.
+    """
+    if text:
+        check_sources(text, reading)
+        skipped = Skipped()
+        next(refuse_none(read_documents(text, reading, skipped), skipped, text))
 
 
 def _check_without_tasks(comparison: Comparison, arms: Mapping[str, Arm]) -> None:

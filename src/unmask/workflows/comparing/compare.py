@@ -12,11 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from unmask.data.corpus.encode import refuse_unguarded
 from unmask.data.labelled.hub_data import PREFIX, is_url, refuse_urls
 from unmask.inference.evaluation.likelihood import HEADS, lm_head
 from unmask.model.model import load_model
 from unmask.support.choices import Device, Documents, Files, Format, Precision, as_files, as_texts, exists
-from unmask.support.errors import UserError, check_count, refuse_idle
+from unmask.support.errors import UnmaskError, UserError, check_count, refuse_idle
 from unmask.support.messages import argument
 from unmask.support.urls import Url
 from unmask.support.workers import local_workers, work_on_ray
@@ -24,7 +25,7 @@ from unmask.training.machine import Machine, choose_machine
 from unmask.training.runs.display import Display, duration
 from unmask.training.runs.usage import check_price
 from unmask.workflows.comparing.cells import Plan, about, failure_of, result_of
-from unmask.workflows.comparing.checks import check_comparison
+from unmask.workflows.comparing.checks import check_comparison, check_text
 from unmask.workflows.comparing.design import read_factors
 from unmask.workflows.comparing.outcome import Outcome
 from unmask.workflows.comparing.planner import Planner
@@ -134,8 +135,9 @@ def compare(
 
     Raises:
         UserError: the comparison cannot be made as it is; nothing was trained.
-        UnmaskError: the work was interrupted; it is saved.
+        UnmaskError: the work was interrupted, or every arm has failed; what is finished is saved.
     """
+    refuse_unguarded()  # it would wait for cells that this process computes
     check_count("workers", workers)
     check_price(price)
     restrictions = limits(as_texts(at_most))
@@ -205,6 +207,7 @@ def compare(
         )
     check_comparison(settings)
     settings = settings.located(lambda path: str(Path(path).resolve()) if exists(Path(path)) else path)
+    check_text(settings.text, settings.reading)
     planner = Planner(settings, settings.named_arms(), machine.precision)
     if not settings.tasks:
         _check_language_models(planner)
@@ -233,6 +236,9 @@ def compare(
     outcome = conclude(plan, out, machine, restrictions, price)
     write_report(outcome, out)
     display.say(f"report: {out / 'report.html'}")
+    if outcome.arms and all(arm.state == "failed" for arm in outcome.arms):
+        causes = "; ".join(dict.fromkeys(arm.error for arm in outcome.arms))
+        raise UnmaskError(f"every arm has failed: {causes}; what failed is tried again by the same command")
     return outcome
 
 

@@ -14,6 +14,7 @@ from unmask.data.cleaning.quality import Quality
 from unmask.data.cleaning.rules import Rules, read_rules
 from unmask.data.corpus import build
 from unmask.data.corpus.corpus import Corpus
+from unmask.data.corpus.encode import refuse_unguarded
 from unmask.data.corpus.partial import remove_published
 from unmask.data.text.documents import TextOptions
 from unmask.data.tokenizers.load import load_tokenizer
@@ -80,6 +81,7 @@ def build_corpus(
             build has completed this corpus, what it left beside it is removed.
         UnmaskError: tasks have failed (the message names them); all others are done.
     """
+    refuse_unguarded()  # it would wait for tasks that this process does
     if workers == 0:
         raise UserError(
             f"{argument('workers', workers)}: at least one is needed", remedy=f"pass {argument('workers', 1)} or more"
