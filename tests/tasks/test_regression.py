@@ -88,6 +88,25 @@ def test_each_file_has_its_own_decimal_sign():
     assert numbers(TASK.read(tables, columns={})) == [0.125, 1.5, 1.5, 2.0]
 
 
+@pytest.mark.parametrize(
+    ("scores", "found"),
+    [([0, 5], ["from 0 to 5 in <a>, and from 0 to 100 in <b>"]), ([0, 30], []), ([7], []), ([-100, 0], [])],
+)
+def test_files_with_numbers_on_other_scales_are_noted(scores, found):
+    tables = [
+        ExampleTable(name, {"text": ["a"] * 10, "score": [str(values[at % len(values)]) for at in range(10)]})
+        for name, values in (("<a>", scores), ("<b>", [0, 100]))
+    ]
+    for sources in (tables, tables[::-1]):
+        notes = []
+        TASK.read(sources, columns={}, notes=notes)
+        assert notes == [f"the numbers are {ranges}: if these are other scales, bring them to one" for ranges in found]
+    tables[0] = ExampleTable("<a>", {name: values[:9] for name, values in tables[0].columns.items()})
+    notes = []
+    TASK.read(tables, columns={}, notes=notes)
+    assert notes == [], "too few numbers"
+
+
 def test_decimals_of_databases_are_numbers():
     table = ExampleTable("<test>", {"text": ["a", "b"], "label": [Decimal("1.50"), Decimal(2)]})
     assert numbers(Regression().read([table], columns={})) == [1.5, 2.0]

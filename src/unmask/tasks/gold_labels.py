@@ -5,18 +5,20 @@ Input: labeled rows. Output: arrays in the order of the rows and of the model's 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from unmask.data.labelled.label_cells import LONGEST_NUMBER, shown
+from unmask.data.labelled.label_spellings import LONGEST_NUMBER, shown
 from unmask.data.labelled.labelled_file import Row, SoftRow, SoftSetRow
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, counted
 from unmask.support.messages import setting
 
 MINORITY = 0.25
 """Share of the training examples below which one of two labels is the positive one."""
+MOST_NAMED = 5
+"""Labels that a note names."""
 
 
 def sort_labels(names: Iterable[str]) -> tuple[str, ...]:
@@ -90,6 +92,18 @@ def positive_label(wanted: str, labels: Sequence[str], counts: np.ndarray) -> st
         return ""
     rare = int(counts.argmin())
     return wanted or labels[rare if counts[rare] < MINORITY * counts.sum() else 1]
+
+
+def describe_unseen(classes: Collection[str], found: Collection[str]) -> list[str]:
+    """Return a note about classes of a model that no example has, as where its file has no column for them.
+
+    Args:
+        classes: those of the model; see `Task.classes`.
+        found: the labels of the examples; if there are none, the task has no classes.
+    """
+    unseen = sorted(set(classes).difference(found)) if found else []
+    some = ", ".join(map(shown, unseen[:MOST_NAMED])) + (", …" if len(unseen) > MOST_NAMED else "")
+    return [f"{counted(len(unseen), 'label')} of the model that no example has: {some}"] if unseen else []
 
 
 def unknown_label(name: str, row: Row, labels: Sequence[str]) -> UserError:

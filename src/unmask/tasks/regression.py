@@ -43,6 +43,8 @@ LEAST, FINEST = 1e-30, 1e-5
 ALMOST_ZERO = 2.0**-149
 """The probability next to 0 in single precision, whose logit is finite."""
 _DECIMAL_COMMA, _THOUSANDS = re.compile(r"[+-]?\d+,\d+"), re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
+FEWEST, SCALE = 10, 4
+"""Numbers of a file from which on its range is compared, and how many times that of another file is noted."""
 LARGEST = 1e30
 """Largest absolute value of a label; the range of float32, which the labels are stored in, ends at 3.4e38."""
 
@@ -297,7 +299,7 @@ def with_numbers(rows: Sequence[Row], notes: Notes = None) -> list[Row]:
 
     Args:
         rows: the rows.
-        notes: receives a line for each file with decimal commas.
+        notes: receives a line for each file with decimal commas, and one if the numbers of files have other scales.
 
     Raises:
         UserError: a label is not a number.
@@ -311,8 +313,26 @@ def with_numbers(rows: Sequence[Row], notes: Notes = None) -> list[Row]:
     if commas:
         texts = (row.values["label"].replace(",", "." if row.file in commas else ",") for row in rows)
         rows = with_labels(rows, list(texts))
-    numbers(rows)
+    values = numbers(rows)
+    if notes is not None:
+        notes += _describe_scales(rows, values)
     return list(rows)
+
+
+def _describe_scales(rows: Sequence[Row], values: Sequence[float]) -> list[str]:
+    """Return a note if the range of the numbers of a file is several times that of another file."""
+    by_file: dict[str, list[float]] = {}
+    for row, value in zip(rows, values, strict=True):
+        by_file.setdefault(row.file, []).append(value)
+    ranges = [
+        (max(found) - min(found), f"from {min(found):g} to {max(found):g} in {file}")
+        for file, found in by_file.items()
+        if len(found) >= FEWEST and min(found) < max(found)
+    ]
+    narrow, wide = min(ranges, default=(0.0, "")), max(ranges, default=(0.0, ""))
+    if wide[0] < SCALE * narrow[0] or len(ranges) < 2:
+        return []
+    return [f"the numbers are {narrow[1]}, and {wide[1]}: if these are other scales, bring them to one"]
 
 
 def _have_decimal_commas(labels: Sequence[str]) -> bool:

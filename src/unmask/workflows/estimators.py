@@ -17,7 +17,8 @@ from typing import Any, Self
 import numpy as np
 
 from unmask.data.labelled.annotations import read_annotations
-from unmask.data.labelled.label_cells import is_missing, shown
+from unmask.data.labelled.label_cells import is_missing
+from unmask.data.labelled.label_spellings import shown
 from unmask.data.labelled.row_labels import parse_cell
 from unmask.data.labelled.table import ExampleTable, column_values
 from unmask.inference.predictor import Predictor

@@ -39,6 +39,20 @@ def test_c4_drops_documents(verdict, text, reason):
     assert verdict(C4(), text)[0] == reason
 
 
+@pytest.mark.parametrize(
+    ("text", "is_bad"),
+    [
+        *(("这是坏词的故事", True), ("这是坏的词", False), ("买spam吧", True), ("买spams吧", False), ("ปลากา", True)),
+        *(("वह कम है", True), ("वह कमी है", False), ("le CAFE\u0301 noir", True), ("les cafés", False), ("cafe", False)),
+    ],
+)
+def test_bad_words_are_words_in_every_script(verdict, tmp_path, text, is_bad):
+    path = tmp_path / "words.txt"
+    path.write_text("坏词\nspam\nकम\ncafé\nกา\n")
+    rule = C4(bad_words=str(path), min_sentences=1, needs_terminal=False, min_words=1)
+    assert (verdict(rule, text)[0] == "bad word") == is_bad
+
+
 def test_c4_drops_documents_with_bad_words(verdict, prose, tmp_path):
     path = tmp_path / "words.txt"
     path.write_text("Darn\nbad word\n", encoding="utf-8-sig")  # as editors on Windows write it

@@ -48,6 +48,16 @@ def test_personal_data_are_replaced(kind, text):
         assert scrub(cleaned) == (cleaned, {})
 
 
+@pytest.mark.parametrize("around", ["服务器{}的", "電話は{}です", "전화{}로", "โทร{}นะ"])
+@pytest.mark.parametrize(
+    "text", ["8.8.8.8", "2a00:1450:4001:81b::200e", "4111 1111 1111 1111", "+86 138 1234 5679", "212-555-7788"]
+)
+def test_letters_of_scripts_without_spaces_and_particles_may_be_beside_numbers(around, text):
+    cleaned, changes = scrub(around.format(text))
+    assert text not in cleaned and sum(changes.values()) == 1
+    assert scrub(cleaned) == (cleaned, {})
+
+
 @pytest.mark.parametrize(
     "text",
     [

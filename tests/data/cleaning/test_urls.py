@@ -76,3 +76,11 @@ def test_lists_that_are_none_are_refused(tmp_path, lines, problem):
 def test_a_rule_without_lists_is_refused():
     with pytest.raises(UserError, match="urls names no lists"):
         Urls().build()
+
+
+@pytest.mark.parametrize("entry", ["пример.рф", "xn--e1afmkfd.xn--p1ai", "ПРИМЕР.рф/caf%c3%a9", "пример.рф/café/"])
+@pytest.mark.parametrize("url", ["http://www.xn--e1afmkfd.xn--p1ai/caf%C3%A9/1", "https://пример.рф/café/1?a=b"])
+def test_letters_may_be_encoded(tmp_path, url, entry):
+    assert judged(tmp_path, url, block=[entry]) == "blocked"
+    assert judged(tmp_path, "http://xn--e1afmkfd.org/caf%C3%A9/1", block=[entry]) == ""
+    assert host_of("http://a..é/") == "a..é"

@@ -112,7 +112,7 @@ def test_no_other_span_of_words_is_better():
     ("value", "message"),
     [
         ({"data": []}, "there are no questions in the file"),
-        ([1], "list, not an object with 'data'; files must be in CoQA format"),
+        ([1], "row 1: int, not an object"),
         (content(COLOR, DOG, turns=[1, 1]), "question 2: the id '1' is also that of story 1 .*, question 1"),
         ({"data": content(COLOR)["data"] * 2}, r"story 2 \(id s\): the id 's' is also that of story 1"),
         (content((" ", answer("x"))), "the input_text is empty"),

@@ -12,7 +12,7 @@ import pytest
 
 from unmask.data.labelled.hub_data import locate
 from unmask.data.labelled.labelled_file import read_rows
-from unmask.data.labelled.table import as_sources, refuse_tables
+from unmask.data.labelled.table import as_sources
 from unmask.support.errors import UserError
 
 NAME = "someone/reviews"
@@ -166,11 +166,6 @@ def test_a_path_is_never_looked_up(hub, tmp_path):
     path.mkdir(parents=True)
     assert as_sources([NAME, f"{NAME}#train"]) == [NAME, f"{NAME}#train"]
     assert hub.asked == []
-
-
-def test_tasks_with_files_of_their_own_refuse_splits(tmp_path):
-    with pytest.raises(UserError, match="#train: this task reads files of its own format, not splits of data sets"):
-        refuse_tables([f"{tmp_path}#train"])
 
 
 def test_a_missing_library_names_the_extra(hub, monkeypatch):

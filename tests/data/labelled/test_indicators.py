@@ -47,6 +47,33 @@ def test_labels_are_those_whose_column_is_one(tmp_path, form, one):
         assert [row.values["text"] for row in rows] == list(frame["text"])
 
 
+@pytest.mark.parametrize("prefix", ["is_", "p:"])
+def test_labels_have_the_same_columns_everywhere(tmp_path, prefix):
+    """A label without a column, in another file or another record, would be taken for absent."""
+    (tmp_path / "a.csv").write_text(f"text,{prefix}a,{prefix}b\nx,1,0\n")
+    (tmp_path / "b.csv").write_text(f"{prefix}b,{prefix}a,text\n1,0,y\n")
+    (tmp_path / "c.csv").write_text(f"text,{prefix}a\nx,1\n")
+    (tmp_path / "d.jsonl").write_text(
+        f'{{"text": "x", "{prefix}a": 1, "{prefix}b": 1}}\n{{"text": "y", "{prefix}b": 1}}\n'
+    )
+    fields, columns = Fields(several=True, soft=True), parse_columns(f"text=text,label={prefix}*")
+
+    def read(*names):
+        return [row.labels for row in read_rows([tmp_path / name for name in names], columns=columns, fields=fields)]
+
+    a, b = ("a", "b") if prefix == "p:" else ("is_a", "is_b")
+    assert read("a.csv", "b.csv") == [(a,), (b,)]
+    assert read("c.csv") == [(a,)]
+    for names, message in (
+        (["a.csv", "c.csv"], f"c.csv:2: there is a column '{b}' of a label elsewhere, but not here, where the label"),
+        (["c.csv", "a.csv"], f"a.csv:2: there is a column '{b}' of a label here, but not elsewhere, where the label"),
+        (["d.jsonl"], f"d.jsonl:2: there is a column '{a}' of a label elsewhere, but not here"),
+    ):
+        with pytest.raises(UserError, match=message):
+            read(*names)
+    assert len(read_rows([tmp_path / "a.csv", tmp_path / "c.csv"], columns=columns, fields=Fields(soft=True))) == 2
+
+
 @pytest.mark.parametrize(
     ("content", "columns", "message"),
     [

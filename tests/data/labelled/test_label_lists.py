@@ -154,6 +154,22 @@ def test_a_header_is_no_example_where_columns_are_numbers(header, tmp_path):
     assert len(read_rows([tmp_path / "a.tsv"], columns={"text": "0", "label": "1"})) == 2
 
 
+@pytest.mark.parametrize("several", [False, True])
+def test_a_first_row_that_may_be_a_header_is_noted(tmp_path, several):
+    fields, columns = Fields(several=several), {"text": "0", "label": "1"}
+    for name, first in (("a.csv", "body,rating"), ("b.csv", "d,good")):
+        (tmp_path / name).write_text(f"{first}\na,good\nb,bad\nc,good\n")
+    notes = []
+    rows = read_rows([tmp_path / "a.csv", tmp_path / "b.csv"], columns=columns, fields=fields, notes=notes)
+    assert len(rows) == 8
+    assert notes == [f"{tmp_path / 'a.csv'}:1: the label 'rating' occurs nowhere else: is the row a header?"]
+    for content in ("a,x\nb,y\n", "a,4.5\nb,3\nc,3\n"):  # no label occurs twice; it is a number
+        (tmp_path / "c.csv").write_text(content)
+        notes = []
+        read_rows([tmp_path / "c.csv"], columns=columns, fields=fields, notes=notes)
+        assert notes == []
+
+
 KEYS = st.lists(
     st.tuples(st.sampled_from(["text", "review", "content"]), st.sampled_from(["label", "class", "sentiment"])),
     min_size=1,

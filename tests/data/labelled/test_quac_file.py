@@ -6,7 +6,7 @@ import zipfile
 import pytest
 
 from unmask.data.labelled.dialogue_files import Turn, is_impossible, read_quac
-from unmask.data.labelled.question_files import Answer, describe_repairs
+from unmask.data.labelled.question_files import Answer, describe_repairs, read_squad
 from unmask.support.errors import UserError
 
 PASSAGE = "Eve won in 1983. She then moved to Rome."
@@ -88,6 +88,14 @@ def test_wrong_offsets_are_repaired_and_counted(tmp_path):
 def test_what_is_wrong_is_named(tmp_path, value, message):
     with pytest.raises(UserError, match=message):
         read(tmp_path, value)
+
+
+def test_other_tasks_refuse_dialogues(tmp_path):
+    (tmp_path / "quac.json").write_text(json.dumps(content(WON, WHY)))
+    with pytest.raises(
+        UserError, match=r"question 1 \(id d_q#0\): a question of a dialogue, as in QuAC.*finetune.*quac"
+    ):
+        read_squad([tmp_path / "quac.json"])
 
 
 @pytest.mark.shared

@@ -205,3 +205,23 @@ def test_lists_in_which_no_label_is_twice_are_not_taken_for_votes(tmp_path, form
 def test_texts_in_memory_that_look_like_lists_are_labels():
     rows = read(as_table({"text": ["a", "b"], "label": ["[1]", "[2]"]}))
     assert [row.values["label"] for row in rows] == ["[1]", "[2]"]
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "memory"])
+def test_a_list_of_one_label_is_that_label(tmp_path, form):
+    """As doccano exports texts with labels, whatever their number."""
+    rows = [{"text": "a", "label": ["joy"]}, {"text": "b", "label": [3]}, {"text": "c", "label": ["joy", "joy"]}]
+    path, notes = tmp_path / f"a.{form}", []
+    if form == "memory":
+        path = as_table(rows)
+    elif form == "csv":
+        pd.DataFrame(rows).to_csv(path, index=False)
+    else:
+        pd.DataFrame(rows).to_json(path, orient="records", lines=True)
+    found = read(path, notes=notes)
+    assert [(type(row).__name__, row.values["label"]) for row in found] == [
+        ("Row", "joy"),
+        ("Row", "3"),
+        ("SoftRow", "joy"),
+    ]
+    assert len(notes) == 1 and "1 example have votes" in notes[0]

@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.data.labelled.label_cells import alike, describe_alike, fold_label, shown
+from unmask.data.labelled.label_spellings import (
+    alike,
+    describe_alike,
+    describe_joined,
+    describe_missing,
+    fold_label,
+    shown,
+)
 
 CHANGES = [
     str.upper,
@@ -22,6 +29,7 @@ CHANGES = [
     lambda label: f"'{label} '",
     lambda label: unicodedata.normalize("NFD", label),
     lambda label: unicodedata.normalize("NFC", label),
+    lambda label: "".join(chr(ord(each) + 0xFEE0) if "!" <= each <= "~" else each for each in label),
 ]
 LABELS = st.sampled_from(
     ["positive", "caf\u00e9", "Not Applicable", "\u4f60\u597d", "stra\u00dfe", "\u0438\u0439", "B+", "a-1"]
@@ -84,3 +92,21 @@ def test_a_note_counts_the_labels_and_shows_what_cannot_be_seen():
     assert describe_alike(many)[-1] == "2 more groups of labels look the same"
     assert shown("x ") == "'x ' [U+0020]"
     assert shown("x y") == "'x y'"
+
+
+@pytest.mark.parametrize("between", [",", ", ", " ", "/", " / ", "+", " & ", " and ", "; "])
+def test_labels_that_are_several_others_are_noted(between):
+    counts = {"joy": 3, f"joy{between}fear": 2, "fear": 1, f"fear{between}awe": 1}
+    found = (
+        f"labels that consist of others, each of which is learned as one of its own: {shown(f'joy{between}fear')} (2)"
+    )
+    assert describe_joined(counts) == [found]
+    assert describe_joined({"New York": 2, "New": 1, "-": 1, "a-b": 1, "": 2, "a": 1, "b": 1, "sand": 1, "s": 1}) == []
+
+
+def test_what_other_programs_write_for_missing_values_is_noted():
+    counts = {"NA": 3, "pos": 9, "\\N": 1, "none": 2, "na": 4}
+    assert describe_missing(counts) == [
+        "labels that may stand for a missing one: 'NA' (3), '\\N' (1); if so, remove these rows"
+    ]
+    assert describe_missing({"pos": 1, "neg": 2}) == []

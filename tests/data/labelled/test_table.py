@@ -11,9 +11,8 @@ import pytest
 
 from unmask.data.labelled.annotations import read_annotations
 from unmask.data.labelled.columns import Fields
-from unmask.data.labelled.hotpotqa_file import read_hotpotqa
 from unmask.data.labelled.labelled_file import read_rows
-from unmask.data.labelled.table import ExampleTable, as_sources, as_table, is_table, refuse_tables
+from unmask.data.labelled.table import as_sources, as_table, is_table
 from unmask.support.errors import UserError
 
 COLUMNS = {"text": ["good", "bad"], "label": ["yes", "no"]}
@@ -147,9 +146,3 @@ def test_paths_stay_paths_and_tables_are_recognized(tmp_path):
     assert as_sources("a.tsv") == ["a.tsv"]
     assert as_sources(("a.tsv", tmp_path)) == ["a.tsv", tmp_path]
     assert is_table(pandas.DataFrame()) and is_table({}) and not is_table(["a"]) and not is_table(pandas.Series(["a"]))
-
-
-def test_published_formats_are_files():
-    assert refuse_tables(["a.json"]) == ["a.json"]
-    with pytest.raises(UserError, match="<dict>: this task reads its examples from files"):
-        read_hotpotqa([ExampleTable("<dict>", {})])

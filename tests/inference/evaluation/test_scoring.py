@@ -22,6 +22,7 @@ from unmask.objectives.objective import BuildContext
 from unmask.support.errors import UserError
 from unmask.tasks.classification import Classification
 from unmask.tasks.mistakes import worst_first
+from unmask.tasks.multi_label import MultiLabel
 from unmask.tasks.regression import Regression
 from unmask.tasks.token_classification import TokenClassification
 from unmask.testing import check_metric
@@ -70,6 +71,17 @@ def test_against_scores_both_on_the_same_examples(tokenizer, pairs):
     for found in same.values():
         assert (found["difference"], found["p"]) == (0, 1)
         assert found["interval"][1] == -found["interval"][0] > 0, "39 examples do not prove that models are the same"
+
+
+def test_labels_that_no_example_has_are_noted(tokenizer, tmp_path):
+    (tmp_path / "a.csv").write_text("text,a,b\nx,1,0\ny,0,1\n")
+    several = model(tokenizer, MultiLabel(length=16, threshold=0.5), ("a", "b", "c"))
+    notes = evaluate_task(several, [tmp_path / "a.csv"], columns={"text": "text", "label": "a,b"})["notes"]
+    assert "1 label of the model that no example has: 'c'" in notes
+    (tmp_path / "a.conll").write_text("Rome\tB-LOC\n\nEve\tO\n")
+    labels = ("O", "B-LOC", "I-LOC", *(f"{role}-{kind}" for kind in "DEFGHIJ" for role in "BI"))
+    notes = evaluate_task(model(tokenizer, TokenClassification(length=16), labels), [tmp_path / "a.conll"])["notes"]
+    assert "7 labels of the model that no example has: 'D', 'E', 'F', 'G', 'H', …" in notes
 
 
 def share_of_first(examples, predictions, labels):

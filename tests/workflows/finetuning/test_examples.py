@@ -1,6 +1,7 @@
 """Examples of a run: division, order of labels, contradictions, fingerprints and conversion to samples."""
 
 import dataclasses
+import json
 import random
 
 import pytest
@@ -119,3 +120,30 @@ def test_examples_without_samples_are_refused(classifier):
     message = r"^no example can be used for training; questions left out of the loss because they have no answer.*: 2$"
     with pytest.raises(UserError, match=message):
         frame_examples(task, load_model(classifier), questions, (), "training")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "found"),
+    [
+        ("long brief", "1 0", ["'brief', 'long'; '0', '1'"]),
+        ("long brief", "long other", []),
+        ("long", "brief", []),
+        ("long brief", "other", []),
+    ],
+)
+def test_files_without_a_label_in_common_are_noted(classifier, tmp_path, first, second, found):
+    files = []
+    for name, labels in (("a.tsv", first), ("b.jsonl", second)):
+        texts = [(f"the {word} {number} {name}", word) for number in range(20) for word in labels.split()]
+        files.append(tmp_path / name)
+        if name == "a.tsv":
+            content = ["text\tlabel", *("\t".join(pair) for pair in texts)]
+        else:
+            content = [json.dumps({"sentence": text, "class": label}) for text, label in texts]
+        files[-1].write_text("\n".join(content) + "\n")
+    notes = read_examples(TASK, LabelledFiles(files), load_model(classifier)).notes
+    wanted = [
+        f"{files[0]} and {files[1]} have no label in common ({labels}): write those that mean the same alike"
+        for labels in found
+    ]
+    assert [note for note in notes if "in common" in note] == wanted

@@ -9,11 +9,14 @@ them. Terminal punctuation of other scripts counts, too.
 from __future__ import annotations
 
 import re
+import unicodedata
 
+from unmask.data.cleaning.overlap import mark_class
 from unmask.data.cleaning.rule import Document, Judge, RuleSettings, Verdict
 from unmask.data.text.files import read_text_lines
 from unmask.data.text.sentences import cut_sentences
 from unmask.support.errors import UserError
+from unmask.support.scripts import UNSPACED
 
 TERMINAL = (".", "!", "?", '"', "'", "”", "’", "。", "！", "？", "」", "』", "؟", "۔", "।", "։", "።")
 POLICIES = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies")
@@ -52,7 +55,7 @@ class C4(RuleSettings, frozen=True, kw_only=True):
                 return Verdict(document, "lorem ipsum")
             if "{" in document.text:
                 return Verdict(document, "curly bracket")
-            if bad is not None and bad.search(lowered):
+            if bad is not None and bad.search(unicodedata.normalize("NFC", lowered)):
                 return Verdict(document, "bad word")
             lines: list[str] = []
             changes: dict[str, int] = {}
@@ -94,8 +97,14 @@ def _has_sentences(lines: list[str], least: int) -> bool:
 
 
 def _read_words(path: str) -> re.Pattern[str]:
-    words = [line.strip().lower() for _, line in read_text_lines(path)]
-    listed = "|".join(re.escape(word) for word in words if word)
-    if not listed:
+    """Return the pattern of listed words, not beside letters of other words, except in scripts without spaces."""
+    letter, is_unspaced = rf"[^\W{UNSPACED}]", re.compile(f"[{UNSPACED}]").match
+    groups: dict[tuple[str, str], list[str]] = {}
+    for _, line in read_text_lines(path):
+        if word := unicodedata.normalize("NFC", line.strip().lower()):
+            around = "" if is_unspaced(word[0]) else f"(?<!{letter})", "" if is_unspaced(word[-1]) else f"(?!{letter})"
+            groups.setdefault(around, []).append(re.escape(word))
+    if not groups:
         raise UserError("has no words", file=path)
-    return re.compile(rf"(?<!\w)(?:{listed})(?!\w)")
+    listed = "|".join(f"{before}(?:{'|'.join(words)}){after}" for (before, after), words in groups.items())
+    return re.compile(rf"(?:{listed})(?!{mark_class()})")

@@ -2,9 +2,10 @@
 
 In: documents, and the passages of files: lines, cells of tables, texts in JSON, sentences of tagged files. Out: the
 documents that share no `ngram` words in a row with any of them; of a passage of fewer words, but at least `shortest`,
-all of it counts. Words are compared without case and punctuation, in Unicode's composed form; in scripts without
-spaces, each character is one, as in rule.py. Brown et al. 2020 (arXiv 2005.14165), appendix C,
-from which 13 and 8 are; there the passage is cut out of the document, here all of it is dropped.
+all of it counts. Words are compared without case, punctuation and invisible characters such as soft hyphens, and in
+Unicode's compatibility form (NFKC), in which ligatures and full-width letters are ordinary ones; in scripts without
+spaces, each character is a word, as in rule.py. Brown et al. 2020 (arXiv 2005.14165), appendix C, from which 13 and 8
+are; there the passage is cut out of the document, here all of it is dropped.
 
 Words and n-grams are compared by hashes of 64 bits, the same in every process.
 """
@@ -16,7 +17,7 @@ import unicodedata
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, lru_cache
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +35,15 @@ from unmask.support.scripts import UNSPACED
 
 _MARKS = range(0x300, 0x20000)
 """Code points among which are marks, such as vowels of Hindi and Thai, which belong to the letter before them."""
+_INVISIBLE = (
+    "\xad\u061c\u180e\u200b\u200c\u200d\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2060\u2066\u2067\u2068\u2069\ufeff"
+)
+"""Characters that only tell how others are displayed: soft hyphens, joiners, directions, byte-order marks."""
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _JSON = (".jsonl", ".ndjson", ".json")
 _NUMBERED = re.compile(r"\d+(?:[-.]\d+)?\s+\S")
 _MOST_TAGS = 12
-"""Maximum number of columns of a tagged file, with the word."""
+"""Maximum number of columns of a tagged file whose sentences have lines of several numbers of columns."""
 
 
 class Overlap(RuleSettings, frozen=True, kw_only=True):
@@ -108,17 +113,33 @@ def split_words(text: str) -> list[str]:
     return _words().findall(unicodedata.normalize("NFC", text))
 
 
+def comparable_words(text: str) -> list[str]:
+    """Return the words of a text without what people hardly see; see the module."""
+    if text.isascii():
+        return split_words(text.lower())
+    text = unicodedata.normalize("NFKC", text).casefold()
+    for character in _INVISIBLE:
+        text = text.replace(character, "")
+    return split_words(text)
+
+
 def word_hashes(text: str) -> np.ndarray:
-    """Return a hash of each word, without case, (words,) uint64."""
-    words = split_words(text.lower())
+    """Return a hash of each of the comparable words, (words,) uint64."""
+    words = comparable_words(text)
     return np.fromiter(map(_word_hash, words), np.uint64, len(words))
 
 
 @cache
-def _words() -> re.Pattern[str]:
-    """Return the pattern of a word; `\\w` lacks marks, and joiners, which Persian has within words."""
+def mark_class() -> str:
+    """Return the pattern of a mark, such as a vowel, or of a joiner, which Persian has within words."""
     marks = "".join(mark for code in _MARKS if unicodedata.category(mark := chr(code)).startswith("M"))
-    letters, inside = rf"[^\W_{UNSPACED}]", rf"(?=[^\0-{chr(_MARKS.start - 1)}])[{marks}\u200c\u200d]"
+    return rf"(?=[^\0-{chr(_MARKS.start - 1)}])[{marks}\u200c\u200d]"
+
+
+@cache
+def _words() -> re.Pattern[str]:
+    """Return the pattern of a word; `\\w` lacks marks."""
+    letters, inside = rf"[^\W_{UNSPACED}]", mark_class()
     return re.compile(rf"[{UNSPACED}](?:{inside})*|{letters}+(?:{inside}+{letters}*)*")
 
 
@@ -157,29 +178,38 @@ def read_passages(path: str | Path) -> Iterator[str]:
 
 
 def _line_texts(lines: Sequence[str]) -> Iterator[str]:
-    """Yield the cells of lines; of a tagged file, whose lines are words with tags, the words of each sentence.
+    """Yield the cells of lines, and paragraphs of several lines.
 
-    In CoNLL-U and CoNLL-X, a number precedes each word, and comments begin with `#`.
+    Of a tagged file, whose lines are words with tags, each column of each sentence is a passage, too. In CoNLL-U and
+    CoNLL-X, a number precedes each word, and comments begin with `#`.
     """
     filled = [line for line in lines if line.strip()]
     is_numbered = all(_NUMBERED.match(line) for line in filled if not line.startswith("#"))
     rows = [line for line in lines if not (is_numbered and line.startswith("#"))]
     longest = max((len(line.split()) for line in rows), default=0)
-    if len(filled) < len(lines) and 0 < longest <= _MOST_TAGS:
-        for is_filled, sentence in groupby(rows, key=lambda line: bool(line.strip())):
-            if is_filled:
-                yield " ".join(_forms(sentence) if is_numbered else (line.split()[0] for line in sentence))
+    for is_filled, group in groupby(rows, key=lambda line: bool(line.strip())) if len(filled) < len(lines) else ():
+        sentence = [line.split() for line in group]
+        if not is_filled:
+            continue
+        if is_numbered:
+            yield " ".join(_forms(sentence))
+            continue
+        if len(sentence) > 1:
+            yield " ".join(chain.from_iterable(sentence))
+        if longest <= _MOST_TAGS or len(set(map(len, sentence))) == 1:
+            columns = zip(*sentence, strict=False)  # whichever is that of the words, which are not all numbers
+            yield from (" ".join(column) for column in columns if not all(map(str.isdecimal, column)))
     for line in filled:
         yield from line.split("\t")
 
 
-def _forms(sentence: Iterable[str]) -> Iterator[str]:
+def _forms(sentence: Iterable[Sequence[str]]) -> Iterator[str]:
     """Yield the words of a sentence in CoNLL-U as they are written: of `3-4`, not its parts 3 and 4."""
     last = 0
-    for line in sentence:
-        first, _, end = line.split()[0].partition("-")
+    for cells in sentence:
+        first, _, end = cells[0].partition("-")
         if first.isdecimal() and int(first) > last:  # no empty node, such as 5.1
-            yield line.split()[1]
+            yield cells[1]
             last = int(end or first)
 
 
@@ -207,8 +237,10 @@ def _texts(value: Any) -> Iterator[str]:
         for inner in value.values():
             yield from _texts(inner)
     elif isinstance(value, list | tuple):
-        if value and all(isinstance(inner, str) and len(inner.split()) == 1 for inner in value):
-            yield " ".join(value)  # the words of a sentence
-        else:
-            for inner in value:
+        singles = sum(isinstance(inner, str) and len(inner.split()) <= 1 for inner in value)
+        is_sentence = 2 * singles > len(value) and all(isinstance(inner, str) for inner in value)
+        if is_sentence:  # of words, some of which may be spaces or have some
+            yield " ".join(value)
+        for inner in value:
+            if not is_sentence or len(inner.split()) > 1:
                 yield from _texts(inner)

@@ -23,6 +23,8 @@ _LETTERS = "".join(
 )
 """Letters beyond ASCII of scripts with spaces between words, and their marks. Others, such as Chinese characters and
 Korean particles, also come directly before and after an address, which is then that in ASCII."""
+_WORD = rf"A-Za-z\d_{_LETTERS}"
+"""What is directly before or after a number that is part of something else: letters of these scripts, and digits."""
 MOST_LOCAL = 64
 """Number of characters before the @ of an address, at most (RFC 5321, 4.5.3.1.1)."""
 _ATOM = rf"[A-Za-z0-9!#$%&'*+/=?^_`{{|}}~{_LETTERS}-]+"
@@ -33,16 +35,19 @@ _MAIL = re.compile(
     rf"(?:[A-Za-z]{{2,24}}|xn--[A-Za-z0-9-]{{2,59}}|[{_LETTERS}]{{2,24}})(?![A-Za-z0-9_{_LETTERS}])"
 )
 _IP = re.compile(
-    r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w]|\.\d)"
-    r"|(?<![\w:])[23][0-9a-fA-F]{3}:(?:[0-9a-fA-F]{1,4}:|:){1,6}(?:(?:\d{1,3}\.){3}\d{1,3}|[0-9a-fA-F]{1,4})(?![\w:]|\.\d)"
+    rf"(?<![{_WORD}.])(?:\d{{1,3}}\.){{3}}\d{{1,3}}(?![{_WORD}]|\.\d)"
+    rf"|(?<![{_WORD}:])[23][0-9a-fA-F]{{3}}:(?:[0-9a-fA-F]{{1,4}}:|:){{1,6}}"
+    rf"(?:(?:\d{{1,3}}\.){{3}}\d{{1,3}}|[0-9a-fA-F]{{1,4}})(?![{_WORD}:]|\.\d)"
 )
 _DIGITS = re.compile(r"(?<![\d.-])\d(?:[ -]?\d){12,}(?![\d-])")
 _CARD = re.compile(r"\d{13,19}|\d{4}([ -])\d{4}\1\d{4}\1\d{1,4}(?:\1\d{1,3})?|\d{4}([ -])\d{6}\2\d{4,5}")
 """How card numbers are written, also beside other digits; any groups are accepted where there are no others."""
 _PHONE = re.compile(
-    r"(?<![\w+.])(?:(?:\+\d{1,3}|00 ?[1-9]\d{0,2}(?=[ (]))(?:[ .-]?\(\d{1,4}\))?[ .-]?\d{1,4}(?:[ .-]?\d{2,4}){1,5}"
+    rf"(?<![{_WORD}+.])"
+    r"(?:(?:\+\d{1,3}|00 ?[1-9]\d{0,2}(?=[ (]))(?:[ .-]?\(\d{1,4}\))?[ .-]?\d{1,4}(?:[ .-]?\d{2,4}){1,5}"
     r"|\(\d{3,5}\)[ -]?\d{3,4}[ .-]?\d{2,4}"
-    r"|\d{3}[.-]\d{3}[.-]\d{4})(?![\w-])"
+    r"|\d{3}[.-]\d{3}[.-]\d{4})"
+    rf"(?![{_WORD}-])"
 )
 
 _HINTS = {

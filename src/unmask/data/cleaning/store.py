@@ -30,7 +30,7 @@ from unmask.data.labelled.folding import fold
 from unmask.data.text.text_copy import as_ended, read_ended
 from unmask.support.durable import create
 
-FORMAT = 3
+FORMAT = 4
 """Number of this format; what has another one is made again."""
 INDEX = np.dtype("<i8")
 _TYPES: dict[str, tuple[Any, tuple[int, ...]]] = {

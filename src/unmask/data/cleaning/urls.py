@@ -7,7 +7,8 @@ section 3.1).
 
 Lists are plain text, an entry on each line; empty lines and those that begin with # are left out. An entry is a domain,
 which stands for its hosts and those of its subdomains (`example.org`), or an address, which stands for itself and what
-is below it (`example.org/news`). Scheme, `www.`, port, fragment, and the case of hosts do not matter.
+is below it (`example.org/news`). Scheme, `www.`, port, fragment, the case of hosts, and whether letters beyond ASCII
+are encoded (`xn--…`, `%C3%A9`) do not matter.
 
 Entries are kept as hashes of 64 bits, so that lists of millions take 8 bytes for each.
 """
@@ -16,9 +17,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
@@ -85,7 +87,10 @@ def _split(url: str) -> tuple[str, str, str]:
         host = (parts.hostname or "").rstrip(".").removeprefix("www.")
     except ValueError:  # brackets that are not closed, or such
         return "", "", ""
-    return host, parts.path, parts.query
+    if not host.isascii():
+        with suppress(UnicodeError):  # such as an empty part
+            host = host.encode("idna").decode()
+    return host, unquote(parts.path), unquote(parts.query)
 
 
 def _lookup(files: Sequence[str]) -> Callable[[Sequence[str]], bool]:

@@ -2,7 +2,8 @@
 
 Input: corpora of one vocabulary, and their shares. Output: a corpus, which training reads as any other, so that the
 order, several processes and resumed runs are exact. The documents that are read one time more than the others are
-chosen at random, the same ones for the same corpora and settings.
+chosen at random, the same ones for the same corpora and settings, so that the tokens are as close to the share as
+whole documents allow.
 
 Shares by temperature are those of Devlin's multilingual BERT and of XLM (Conneau and Lample 2019, section 3.1):
 proportional to the numbers of tokens to the power of 1 / temperature.
@@ -28,6 +29,8 @@ from unmask.support.fingerprint import sha256
 from unmask.support.messages import argument
 
 PARTS = ("train", "heldout")
+TOLERANCE = 0.1
+"""Relative difference from a share from which on it is reported."""
 
 
 def tempered(corpora: Sequence[Corpus], temperature: float) -> list[float]:
@@ -67,7 +70,8 @@ def write_mixture(
     first = corpora[0]
     copies = {part: _copies(corpora, part, shares, tokens if part == "train" else None, seed) for part in PARTS}
     wanted = shares or tempered(corpora, 1.0)
-    for corpus, counts, share in zip(corpora, copies["train"], wanted, strict=True):
+    resulting = [_percentages(corpora, part, copies[part]) for part in PARTS]
+    for corpus, counts, share, *percentages in zip(corpora, copies["train"], wanted, *resulting, strict=True):
         times = share_read(corpus.train, counts)
         if times > most_repeats:
             raise UserError(
@@ -75,7 +79,13 @@ def write_mixture(
                 file=corpus.place,
                 remedy=f"lower its share or {argument('tokens')}, or raise {argument('max_repeats')}",
             )
-        report(f"{corpus.place}: {100 * share / sum(wanted):.3g} %, read {times:.3g} times")
+        asked, note = 100 * share / sum(wanted), ""
+        if abs(percentages[0] - asked) > TOLERANCE * asked:
+            note = f" ({asked:.3g} % were asked for, but documents are read as a whole)"
+        tokens_read, held_out = (f"{percentage:.3g} %" for percentage in percentages)
+        report(
+            f"{corpus.place}: {tokens_read} of the tokens{note}, {held_out} of those held out, read {times:.3g} times"
+        )
     settings = {
         "corpora": " ".join(sha256(corpus.directory / NAME)[:16] for corpus in corpora),
         "shares": " ".join(f"{share:.6g}" for share in wanted),
@@ -126,6 +136,15 @@ def _check(corpora: Sequence[Corpus]) -> None:
         seen.add(place)
 
 
+def _percentages(
+    corpora: Sequence[Corpus], part: str, copies: Sequence[npt.NDArray[np.int64]]
+) -> npt.NDArray[np.float64]:
+    """Return the percentage of each corpus in the tokens that are read of a part, (corpora,)."""
+    pairs = zip(corpora, copies, strict=True)
+    tokens = np.array([(counts * getattr(corpus, part).lengths()).sum() for corpus, counts in pairs])
+    return 100 * tokens / max(1, tokens.sum())
+
+
 def share_read(documents: Documents, copies: npt.NDArray[np.int64]) -> float:
     """Return how many times the tokens of documents are read on average."""
     return float((copies * documents.lengths()).sum() / max(1, documents.num_tokens))
@@ -147,9 +166,11 @@ def _copies(
     for number, (length, share) in enumerate(zip(lengths, shares.tolist(), strict=True)):
         whole, rest = divmod(tokens * share, max(1, length.sum()))
         order = np.random.default_rng([seed, PARTS.index(part), number]).permutation(len(length))
-        before = np.cumsum(length[order]) - length[order]
+        middle = np.cumsum(length[order]) - length[order] / 2
         more = np.zeros(len(length), np.int64)
-        more[order] = before < rest - 0.5  # so that rounding adds no document
+        more[order] = middle <= rest  # to the nearest document
+        if not whole and not more.any():
+            more[order[:1]] = 1
         copies.append(int(whole) + more)
     return copies
 

@@ -1,4 +1,4 @@
-"""Readers of dialogues about a passage: QuAC's and CoQA's files.
+"""Readers of dialogues about a passage: QuAC's and CoQA's files, and rows of both (question_rows.py).
 
 **QuAC.** Dialogues about a section of an article, whose answers are spans of it (Choi et al. 2018).
 
@@ -28,13 +28,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from unmask.data.labelled.json_file import Place, claim, decode_object
 from unmask.data.labelled.question_files import Answer, Question, read_answer, read_questions
-from unmask.data.labelled.table import Source, refuse_tables
+from unmask.data.labelled.question_rows import coqa_story, has_question_rows, quac_paragraph, read_question_rows
+from unmask.data.labelled.table import Source
 from unmask.data.text.files import display_name
 from unmask.metrics.question_answering import normalize, overlap
 
@@ -88,14 +89,14 @@ def read_quac(paths: Sequence[Source], *, gold: bool = True) -> list[QuacQuestio
     """Read all questions of some files.
 
     Args:
-        paths: JSON files, optionally compressed; `-` is standard input.
+        paths: JSON files, optionally compressed, or rows; see the module. `-` is standard input.
         gold: whether to read answers; if not, they may be missing, but the history has those that are there.
 
     Raises:
         UserError: a file does not have this format, a passage or question is empty, or an id occurs twice in a file;
             the message names the location.
     """
-    return read_questions(refuse_tables(paths), lambda path: _read_quac_file(path, gold))
+    return read_questions(paths, lambda source: _read_quac(source, gold))
 
 
 def is_impossible(references: Sequence[str]) -> bool:
@@ -103,22 +104,30 @@ def is_impossible(references: Sequence[str]) -> bool:
     return 2 * sum(text == CANNOT for text in references) >= len(references)
 
 
-def _read_quac_file(path: str | Path, gold: bool) -> Iterator[QuacQuestion]:
-    top = Place(display_name(path), form="QuAC")
+def _read_quac(source: Source, gold: bool) -> Iterator[QuacQuestion]:
     questions: dict[str, str] = {}
     dialogues: dict[str, str] = {}
-    for article_place, article in top.each(decode_object(path, top, "data"), "data", "article"):
-        for paragraph_place, paragraph in article_place.each(article, "paragraphs", "paragraph"):
-            name = paragraph_place.text(paragraph, "id")
-            claim(dialogues, name, paragraph_place)
-            text = paragraph_place.text(paragraph, "context")
-            passage = text.removesuffix(CANNOT).rstrip() or text
-            history: list[Turn] = []
-            for place, record in paragraph_place.each(paragraph, "qas", "question"):
-                question = _question(record, passage, place, gold)
-                claim(questions, question.id, place)
-                yield msgspec.structs.replace(question, dialogue=name, history=tuple(history))
-                history.append(_quac_turn(question.question, record, passage, place))
+    for paragraph_place, paragraph in _quac_paragraphs(source):
+        name = paragraph_place.text(paragraph, "id")
+        claim(dialogues, name, paragraph_place)
+        text = paragraph_place.text(paragraph, "context")
+        passage = text.removesuffix(CANNOT).rstrip() or text
+        history: list[Turn] = []
+        for place, record in paragraph_place.each(paragraph, "qas", "question"):
+            question = _question(record, passage, place, gold)
+            claim(questions, question.id, place)
+            yield msgspec.structs.replace(question, dialogue=name, history=tuple(history))
+            history.append(_quac_turn(question.question, record, passage, place))
+
+
+def _quac_paragraphs(source: Source) -> Iterator[tuple[Place, dict[str, Any]]]:
+    if has_question_rows(source):
+        for place, row in read_question_rows(source, "QuAC"):
+            yield place, quac_paragraph(row, place)
+        return
+    top = Place(display_name(source), form="QuAC")
+    for place, article in top.each(decode_object(cast(Path, source), top, "data"), "data", "article"):
+        yield from place.each(article, "paragraphs", "paragraph")
 
 
 def _question(record: dict[str, Any], passage: str, place: Place, gold: bool) -> QuacQuestion:
@@ -189,14 +198,14 @@ def read_coqa(paths: Sequence[Source], *, gold: bool = True) -> list[CoqaQuestio
     """Read all questions of some files.
 
     Args:
-        paths: JSON files, optionally compressed; `-` is standard input.
+        paths: JSON files, optionally compressed, or rows; see the module. `-` is standard input.
         gold: whether to read answers; if not, they may be missing, but the history has those that are there.
 
     Raises:
         UserError: a file does not have this format, a story or question is empty, an id occurs twice in a file, or the
             numbers of questions and answers, or of a turn and its answer, differ; the message names the location.
     """
-    return read_questions(refuse_tables(paths), lambda path: _read_coqa_file(path, gold))
+    return read_questions(paths, lambda source: _read_coqa(source, gold))
 
 
 def describe_rationales(questions: Sequence[CoqaQuestion]) -> list[str]:
@@ -254,10 +263,18 @@ def best_span(passage: str, start: int, end: int, answer: str) -> tuple[int, int
     return best
 
 
-def _read_coqa_file(path: str | Path, gold: bool) -> Iterator[CoqaQuestion]:
-    top = Place(display_name(path), form="CoQA")
+def _coqa_stories(source: Source) -> Iterator[tuple[Place, dict[str, Any]]]:
+    if has_question_rows(source):
+        for number, (place, row) in enumerate(read_question_rows(source, "CoQA"), 1):
+            yield place, coqa_story(row, place, number)
+        return
+    top = Place(display_name(source), form="CoQA")
+    yield from top.each(decode_object(cast(Path, source), top, "data"), "data", "story")
+
+
+def _read_coqa(source: Source, gold: bool) -> Iterator[CoqaQuestion]:
     stories: dict[str, str] = {}
-    for place, story in top.each(decode_object(path, top, "data"), "data", "story"):
+    for place, story in _coqa_stories(source):
         name = place.text(story, "id")
         place = place.named(f"id {name}")
         claim(stories, name, place)

@@ -1,7 +1,8 @@
 """Reader of HotpotQA's questions about several paragraphs, whose answers have supporting sentences.
 
 Yang et al. 2018, as published (hotpot_train_v1.1.json, hotpot_dev_distractor_v1.json): a list of
-`{"_id", "question", "answer", "type", "context": [[title, [sentence, …]], …], "supporting_facts": [[title, number]]}`.
+`{"_id", "question", "answer", "type", "context": [[title, [sentence, …]], …], "supporting_facts": [[title, number]]}`;
+or rows of it (question_rows.py).
 A question has one passage, all paragraphs after each other, each after its title, and where its sentences are. The
 answer is "yes", "no" or a span; the file does not say where. Its first occurrence in a supporting sentence is learned,
 or else the first one. Paragraphs without sentences are left out. What is used only for scoring is counted: answers that
@@ -12,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
-from unmask.data.labelled.json_file import Place, claim, decode_json
+from unmask.data.labelled.json_file import Place, claim, decode_json, is_array
 from unmask.data.labelled.question_files import Answer, Question, read_questions
-from unmask.data.labelled.table import Source, refuse_tables
+from unmask.data.labelled.question_rows import has_question_rows, hotpot_record, read_question_rows
+from unmask.data.labelled.table import ExampleTable, Source
 from unmask.data.text.files import display_name
 
 Fact = tuple[str, int]
@@ -67,14 +69,14 @@ def read_hotpotqa(paths: Sequence[Source], *, gold: bool = True) -> list[HotpotQ
     """Read all questions of some files.
 
     Args:
-        paths: JSON files, optionally compressed; `-` is standard input.
+        paths: JSON files, optionally compressed, or rows (question_rows.py); `-` is standard input.
         gold: whether to read answers; if not, they may be missing.
 
     Raises:
         UserError: a file does not have this format, a question is empty, has no sentence, or an id occurs twice in a
             file; the message names the location.
     """
-    return read_questions(refuse_tables(paths), lambda path: _read_hotpotqa(path, gold))
+    return read_questions(paths, lambda source: _read_hotpotqa(source, gold))
 
 
 def describe_paragraphs(questions: Sequence[HotpotQuestion]) -> list[str]:
@@ -120,16 +122,23 @@ def join_paragraphs(
     return "".join(parts), tuple(sentences), without
 
 
-def _read_hotpotqa(path: str | Path, gold: bool) -> Iterator[HotpotQuestion]:
-    top = Place(display_name(path), form="HotpotQA")
-    content = decode_json(path, top)
-    if not isinstance(content, list):
-        top.refuse(f"{type(content).__name__}, not a list of questions", top.remedy)
+def _read_hotpotqa(source: Source, gold: bool) -> Iterator[HotpotQuestion]:
     seen: dict[str, str] = {}
-    for place, record in top.each({"questions": content}, "questions", "question"):
-        question = _hotpot_question(record, place, gold)
+    for place, record in _records(source):
+        question = _hotpot_question(hotpot_record(record, place), place, gold)
         claim(seen, question.id, place)
         yield question
+
+
+def _records(source: Source) -> Iterator[tuple[Place, dict[str, Any]]]:
+    if isinstance(source, ExampleTable) or (has_question_rows(source) and not is_array(source)):
+        yield from read_question_rows(source, "HotpotQA")
+        return
+    top = Place(display_name(source), form="HotpotQA")
+    content = decode_json(cast(Path, source), top)
+    if not isinstance(content, list):
+        top.refuse(f"{type(content).__name__}, not a list of questions", top.remedy)
+    yield from top.each({"questions": content}, "questions", "question")
 
 
 def _hotpot_question(record: dict[str, Any], place: Place, gold: bool) -> HotpotQuestion:

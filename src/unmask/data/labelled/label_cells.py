@@ -1,30 +1,30 @@
-"""Labels as they are written: several of one text in a cell or a list, and spellings that people see as the same.
+"""Labels as they are written: several of one text in a cell or a list.
 
 Input: a cell, or the value of a record. Output: the names, each once. What may be read in two ways is refused: a cell
 with commas in TSV and CSV, a list in a cell or in a record, columns of 0 and 1. Lists in cells are those that Python
 and JSON write. Lists of zeros and ones with a number for each label are a format of their own, in which labels are
 named by their positions.
-
-Alike are `Positive` and `positive `, `1` and `1.0`, composed and decomposed letters.
 """
 
 from __future__ import annotations
 
 import ast
+import io
 import json
-import unicodedata
+import re
+import tokenize
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any, NoReturn
 
 from unmask.support.errors import UserError, counted
 
 SEPARATOR = ","
 """Separates the labels of a text in a cell of TSV or CSV."""
-OTHERS = (";", "|")
-"""What separates labels in other files: a cell that contains it is refused."""
+OTHERS = (";", "|", "\n", "，", "；", "、", "،", "؛")
+"""What separates labels in other files, of Chinese, Japanese and Arabic, too: a cell that contains it is refused."""
 LONGEST_LIST = 100_000
 """Characters of a list in a cell."""
 INDICATORS = {"0": False, "1": True, "0.0": False, "1.0": True, "False": False, "True": True}
@@ -32,13 +32,11 @@ INDICATORS = {"0": False, "1": True, "0.0": False, "1.0": True, "False": False, 
 MISSING = frozenset({"nan", "<na>", "nat"})
 """What data frames write for a missing value, in lower case."""
 BRACKETS = ("()", "[]", "{}")
-QUOTES = "\"'`´‘’‚‛“”„‟«»‹›「」『』"
-TRUTH = {"true": "1", "false": "0"}
-"""As pandas and spreadsheets write numbers and truth values into one column."""
-LONGEST_NUMBER = 40
-MOST_SHOWN = 5
-_INVISIBLE = ("Cf", "Cc", "Mn")
-"""Categories of characters that cannot be seen alone: formats, controls; of marks only variation selectors count."""
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?|nan", re.ASCII | re.IGNORECASE)
+_CALL = re.compile(r"""\w+\(\s*["'\[{]|\(\s*["'].*,""", re.DOTALL)
+"""How a tuple of texts begins, and a call that makes a collection, such as array(['a'])."""
+_ADJACENT = re.compile(r"""["']\s*[A-Za-z]{0,2}["']""")
+"""Quotation marks that may be between two texts in Python, which then are one: 'a' 'b'."""
 
 
 def is_missing(value: Any) -> bool:
@@ -59,7 +57,7 @@ def parse_list(cell: str) -> list[Any] | None:
 
 def parse_collection(cell: str) -> list[Any] | tuple[Any, ...] | set[Any] | dict[Any, Any] | None:
     """Return the list, tuple, set or object that JSON or Python wrote into a cell; None if it is none."""
-    for parse in (json.loads, ast.literal_eval):
+    for parse in (json.loads, _evaluate):
         with suppress(ValueError, SyntaxError, RecursionError, MemoryError, TypeError):  # TypeError: of sets of lists
             value = parse(cell)
             if isinstance(value, list | tuple | set | dict):
@@ -67,8 +65,43 @@ def parse_collection(cell: str) -> list[Any] | tuple[Any, ...] | set[Any] | dict
     return None
 
 
-def check_not_missing(label: str, file: str, line: int) -> None:
-    """Check that a label is not a missing value that a data frame wrote as text.
+def _evaluate(cell: str) -> Any:
+    """Return the value of a literal of Python.
+
+    Raises:
+        ValueError: it is none, or texts are beside each other, as numpy writes arrays and Python joins them.
+        SyntaxError: it is none.
+    """
+    value = ast.literal_eval(cell)
+    if _ADJACENT.search(cell):
+        before = tokenize.ENCODING
+        for token in tokenize.generate_tokens(io.StringIO(cell.strip()).readline):
+            if token.type == before == tokenize.STRING:
+                raise ValueError("two texts without a comma")
+            before = before if token.type == tokenize.NL else token.type
+    return value
+
+
+def is_written(text: str) -> bool:
+    """Return whether a text is a list or an object that a program wrote, rather than a name in brackets.
+
+    That is one of quoted texts, of several numbers, or with colons; also a tuple, or a call that makes one.
+    """
+    if text[-1:] == ")" and _CALL.match(text):
+        return True
+    if (text[:1], text[-1:]) not in (("[", "]"), ("{", "}")):
+        return False
+    inside = text[1:-1].strip()
+    if inside.startswith(('"', "'")):
+        return True
+    if text[0] == "{":
+        return ":" in inside
+    parts = inside.replace(",", " ").split()
+    return len(parts) > 1 and all(map(_NUMBER.fullmatch, parts))
+
+
+def check_name(label: str, file: str, line: int) -> None:
+    """Check that a label is a name: no missing value that a data frame wrote as text, and no list or object.
 
     Raises:
         UserError: it is one.
@@ -79,6 +112,29 @@ def check_not_missing(label: str, file: str, line: int) -> None:
             file=file,
             line=line,
             remedy="remove the row, or if it is a class, give it another name",
+        )
+    if is_written(label):
+        raise UserError(
+            f"the label is the text {label[:80]}, of a list or an object that is not read as one",
+            file=file,
+            line=line,
+            remedy="write it as JSON does, in memory give the list or the object itself, or if it is a class, give it "
+            "another name",
+        )
+
+
+def check_decoded(column: str, value: str, file: str, line: int) -> None:
+    """Check that a text is not what Python writes of bytes, as of the texts of TensorFlow Datasets.
+
+    Raises:
+        UserError: it is.
+    """
+    if value[:2] in ("b'", 'b"') and value[-1] == value[1] and len(value) > 2:
+        raise UserError(
+            f"the {column} is {value[:40]}…, which Python writes of bytes",
+            file=file,
+            line=line,
+            remedy="decode the texts before you write them, as in text.decode()",
         )
 
 
@@ -141,11 +197,12 @@ class LabelCells:
             if isinstance(values, set) and all(isinstance(name, str | int) for name in values):
                 return self._checked(sorted(map(str, values)), line)
         if other := next((separator for separator in OTHERS if separator in cell), None):
+            mark = "a line break" if other == "\n" else f"'{other}'"
             raise UserError(
-                f"the label '{cell[:80]}' contains '{other}', which may separate labels",
+                f"the label '{cell[:80]}' contains {mark}, which may separate labels",
                 file=self.file,
                 line=line,
-                remedy=f"separate labels by '{SEPARATOR}'; for a name that contains '{other}', use lists in JSON Lines",
+                remedy=f"separate labels by '{SEPARATOR}'; for a name that contains {mark}, use lists in JSON Lines",
             )
         names = cell.split(SEPARATOR) if cell else []
         if cut := next((name for name in names if not is_closed(name)), None) if len(names) > 1 else None:
@@ -171,7 +228,7 @@ class LabelCells:
             raise UserError(f"'label' contains {type(wrong[0]).__name__}, not names", file=self.file, line=line)
         if isinstance(value, str) and value.strip().startswith("["):
             return self.split(value, line)
-        if isinstance(value, str) and SEPARATOR in value:
+        if isinstance(value, str) and any(mark in value for mark in (SEPARATOR, *OTHERS)):
             raise UserError(
                 f"the label '{value[:80]}' may be several", file=self.file, line=line, remedy="make it a list"
             )
@@ -244,7 +301,7 @@ class LabelCells:
     def _checked(self, names: Iterable[str], line: int) -> tuple[str, ...]:
         labels = tuple(name.strip() for name in names)
         for label in labels:
-            check_not_missing(label, self.file, line)
+            check_name(label, self.file, line)
         if "" in labels:
             raise UserError("one of the labels is empty", file=self.file, line=line, remedy="remove it")
         if len(set(labels)) < len(labels):
@@ -257,68 +314,3 @@ class LabelCells:
 def is_closed(text: str) -> bool:
     """Return whether a text has as many opening as closing brackets, and no quotation mark alone."""
     return not text.count('"') % 2 and all(text.count(pair[0]) == text.count(pair[1]) for pair in BRACKETS)
-
-
-def fold_label(label: str) -> str:
-    """Return what is the same for labels that differ only in what people hardly see.
-
-    That is Unicode composition, case, invisible characters, surrounding spaces and quotation marks, runs of spaces, and
-    how a number or a truth value is written.
-    """
-    visible = "".join(character for character in unicodedata.normalize("NFC", label) if not _is_invisible(character))
-    folded = " ".join(visible.casefold().split())
-    while folded and (folded[0] in QUOTES or folded[-1] in QUOTES):
-        folded = folded.strip(QUOTES).strip()
-    folded = unicodedata.normalize("NFC", folded)
-    return TRUTH.get(folded) or _as_number(folded) or folded
-
-
-def alike(labels: Iterable[str]) -> list[tuple[str, ...]]:
-    """Return the groups of different labels that people see as the same, in order of first appearance."""
-    groups: dict[str, dict[str, None]] = {}
-    for label in labels:
-        groups.setdefault(fold_label(label), {}).setdefault(label)
-    return [tuple(group) for group in groups.values() if len(group) > 1]
-
-
-def describe_alike(counts: Mapping[str, int]) -> list[str]:
-    """Return a note about each group of labels that look the same, given the number of examples of each label."""
-    groups = alike(counts)
-    notes = [
-        "labels that look the same: " + ", ".join(f"{shown(label)} ({counts[label]:,})" for label in group)
-        for group in groups[:MOST_SHOWN]
-    ]
-    if len(groups) > MOST_SHOWN:
-        notes.append(f"{len(groups) - MOST_SHOWN:,} more groups of labels look the same")
-    return notes
-
-
-def shown(label: str) -> str:
-    """Return a label in quotation marks, with the code points of what cannot be seen or is not composed."""
-    hidden = [
-        f"U+{ord(character):04X}"
-        for place, character in enumerate(label)
-        if not character.isprintable()
-        or unicodedata.combining(character)
-        or _is_invisible(character)
-        or (character.isspace() and (character != " " or place in (0, len(label) - 1)))
-    ]
-    return f"'{label}'" + (f" [{' '.join(dict.fromkeys(hidden))}]" if hidden else "")
-
-
-def _is_invisible(character: str) -> bool:
-    category = unicodedata.category(character)
-    if category == "Mn":
-        return 0xFE00 <= ord(character) <= 0xFE0F or 0xE0100 <= ord(character) <= 0xE01EF or character == "\u034f"
-    return category in _INVISIBLE and not character.isspace()
-
-
-def _as_number(text: str) -> str | None:
-    """Return a number in one way of writing; None if the text is not one."""
-    if not text.isascii() or len(text) > LONGEST_NUMBER or not any(character.isdigit() for character in text):
-        return None
-    with suppress(InvalidOperation, ValueError):
-        number = Decimal(text)
-        if number.is_finite():
-            return str(number.normalize() + 0) if number else "0"
-    return None

@@ -22,7 +22,7 @@ import msgspec
 from unmask.data.labelled.columns import SINGLE, Fields, SelectedColumns, Wanted
 from unmask.data.labelled.delimited import OWN, SEPARATORS, DelimitedFile, Line, distinct_names
 from unmask.data.labelled.json_file import suffix_of
-from unmask.data.labelled.label_cells import Cell, check_not_missing
+from unmask.data.labelled.label_cells import Cell, check_decoded, check_name
 from unmask.data.labelled.negatives import COLUMN, SCORES, read_negatives, read_scores
 from unmask.data.labelled.records import has_records, read_records
 from unmask.data.labelled.row_labels import Labels, RowLabels, SoftLabel, SoftLabelSet, Vote
@@ -183,7 +183,21 @@ def read_rows(
             line=mixed.line,
             remedy=f"pass {argument('columns', {'text': '…', column: '…'})}" if column in NAMES else f"remove {column}",
         )
+    if notes is not None and any(map(str.isdecimal, columns.values())):
+        notes += _describe_first(rows)
     return rows
+
+
+def _describe_first(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield a note for each file whose first row may be a header, as its label occurs only there, and is no number."""
+    labels = [(row.values["label"],) if "label" in row.values else row.labels or () for row in rows]
+    counts = Counter(chain.from_iterable(labels))
+    seen = set[str]()
+    for row, own in zip(rows, labels, strict=True):
+        is_new = row.file not in seen and any(map(str.isalpha, "".join(own)))
+        if is_new and all(counts[label] == 1 for label in own) and max(counts.values()) > 1:
+            yield f"{row.file}:{row.line}: the label '{', '.join(own)[:80]}' occurs nowhere else: is the row a header?"
+        seen.add(row.file)
 
 
 def _kind(row: Row) -> tuple[Any, ...]:
@@ -211,14 +225,14 @@ def iterate_rows(
     if COLUMN in columns and not fields.negatives:
         raise UserError(f"{argument('columns', {COLUMN: '…'})} has no effect: this task reads no negatives")
     read = fields if gold else replace(fields, labels=(), several=False, soft=False, negatives=False)
-    wanted = Wanted(columns, read, gold)
+    wanted, label_columns = Wanted(columns, read, gold), dict[str, None]()
     for path in paths:
         name, omitted, separators = display_name(path), Counter[str](), list[str]()
         if isinstance(path, ExampleTable) or has_records(path, kind):
-            row_labels = RowLabels(name, wanted, cells=False)
+            row_labels = RowLabels(name, wanted, cells=False, columns=label_columns)
             yield from _read_records(path, kind, wanted, row_labels, omitted)
         else:
-            row_labels = RowLabels(name, wanted, cells=True)
+            row_labels = RowLabels(name, wanted, cells=True, columns=label_columns)
             table = _delimited(path, _format(path, kind), wanted)
             yield from _read(table, wanted, row_labels, omitted)
             separators = table.notes()
@@ -452,15 +466,18 @@ def _row(
     if selected.unlabeled is not None and values.get("label") == selected.unlabeled:
         omitted["pairs without a label"] += 1
         return None
+    is_labeled = labels is not None or "label" in values
     for column, value in values.items():
         if value:
+            if is_labeled:
+                check_decoded(column, value, name, line)
             continue
         if column != "label" and selected.damaged:
             omitted["pairs with an empty question"] += 1
             return None
         raise UserError(f"the {column} is empty", file=name, line=line, remedy="fix or remove the row")
     if "label" in values:
-        check_not_missing(values["label"], name, line)
+        check_name(values["label"], name, line)
     if isinstance(labels, SoftLabel):
         return SoftRow(values, name, line, None, labels.distribution, labels.votes)
     if isinstance(labels, SoftLabelSet):

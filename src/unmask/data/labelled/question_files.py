@@ -31,6 +31,7 @@ from unmask.data.labelled.spans import COUNTINGS
 from unmask.data.labelled.table import ExampleTable, Source
 from unmask.data.text.files import display_name
 from unmask.support.errors import UserError
+from unmask.support.messages import call
 
 _Question = TypeVar("_Question")
 _Source = TypeVar("_Source", bound=Source)
@@ -218,7 +219,7 @@ def _read_file(path: str | Path, gold: bool) -> Iterator[Question]:
 
 def _read_rows(source: Source, gold: bool) -> Iterator[Question]:
     """Yield the questions of rows, with the offsets of answers as stated."""
-    top = Place(display_name(source), form="SQuAD's, or rows of one")
+    top = Place(display_name(source), form="SQuAD")
     seen: dict[str, str] = {}
     for number, row in read_records(source):
         place = top.inner(f"row {number}")
@@ -248,6 +249,11 @@ def _question(record: dict[str, Any], passage: str, place: Place, gold: bool) ->
         record = {**record, "id": str(name)}
     name = place.text(record, "id")
     place = place.named(f"id {name}")
+    if "yesno" in record and "followup" in record:
+        place.refuse(
+            "a question of a dialogue, as in QuAC, which this task would read without the turns before it",
+            f"pass the file to {call('finetune', 'quac')}",
+        )
     question = Question(name, place.text(record, "question"), passage, file=place.file, place=place.path)
     if not gold:
         return question

@@ -31,8 +31,9 @@ from typing import Any, NoReturn
 import msgspec
 
 from unmask.data.labelled.columns import VOTE, SelectedColumns, Wanted
-from unmask.data.labelled.label_cells import LONGEST_LIST, LabelCells, check_not_missing, is_missing, parse_collection
+from unmask.data.labelled.label_cells import LONGEST_LIST, LabelCells, check_name, is_missing, parse_collection
 from unmask.support.errors import UserError, counted
+from unmask.support.messages import argument
 
 TOLERANCE = 1e-3
 """How far the sum of probabilities may be from 1; of percentages, relative to 100."""
@@ -85,7 +86,7 @@ class SoftReader:
         for name in names:
             if not name:
                 self.refuse("a probability has no name of a label", line, "name the label")
-            check_not_missing(name, self.file, line)
+            check_name(name, self.file, line)
         if len(set(names)) < len(names):
             self.refuse("a label occurs twice among the probabilities", line, "remove one")
         return {name: self._number(name, value, line) for name, value in zip(names, values.values(), strict=True)}
@@ -115,9 +116,10 @@ class SoftLabels(SoftReader):
         super().__init__(file)
         self._different = 0  # the first line with a list of several labels; 0 as soon as a list has a label twice
         self._lists = False
+        self._first, self._one_hot = 0, set[int]()  # the first line with a list, and how many numbers lists have
 
-    def of_value(self, value: Any, line: int) -> SoftLabel | None:
-        """Return the distribution that the value of a record contains; None: it is one label.
+    def of_value(self, value: Any, line: int) -> SoftLabel | str | None:
+        """Return the distribution that the value of a record contains, or the label in a list; None: it is one label.
 
         Raises:
             UserError: it contains something that is not a distribution, see `of_probabilities` and `of_votes`.
@@ -129,6 +131,10 @@ class SoftLabels(SoftReader):
             return self.of_probabilities(present, line)  # Arrow has a null for each label that a text lacks
         if not isinstance(value, list | tuple):
             return None
+        if len(value) == 1 and type(value[0]) in (str, int):
+            return str(value[0]).strip()
+        self._first = self._first or line
+        self._one_hot.add(len(value) if is_one_hot(value) else 0)
         soft = self.of_votes(value, line)
         if len(soft.distribution) < len(list(filter(None, soft.votes))):
             self._lists, self._different = True, 0
@@ -140,8 +146,14 @@ class SoftLabels(SoftReader):
         """Check, after the last row, that lists are votes: annotators who never agree are those of several labels.
 
         Raises:
-            UserError: no list has a label twice.
+            UserError: no list has a label twice, or each has a single 1 among zeros.
         """
+        if len(self._one_hot) == 1 and 0 not in self._one_hot:
+            self.refuse(
+                "the label is a list, and each list of the file has a single 1 among zeros, one for each label",
+                self._first,
+                f"write the name of the label, or if these are votes, write them into columns named {VOTE}ANNOTATOR",
+            )
         if self._different:
             self.refuse(
                 "the label is a list, and no list of the file has a label twice, as votes would",
@@ -181,7 +193,7 @@ class SoftLabels(SoftReader):
             if not missing and (not isinstance(value, str | int) or isinstance(value, bool)):
                 self.refuse(f"a vote is {type(value).__name__}, not the name of a label", line)
             votes.append("" if missing else str(value).strip())
-            check_not_missing(votes[-1], self.file, line)
+            check_name(votes[-1], self.file, line)
         counts = Counter(filter(None, votes))
         if not counts:
             self.refuse("no annotator voted", line, "remove the row")
@@ -195,6 +207,15 @@ class SoftLabels(SoftReader):
         if others:
             self.counts["have several most probable labels, of which the alphabetically first is the label"] += 1
         return SoftLabel(first, distribution, votes)
+
+
+def is_one_hot(values: Sequence[Any]) -> bool:
+    """Return whether a list is a label as a vector: a single 1 among at least two zeros."""
+    return (
+        len(values) > 2
+        and all(type(value) is int for value in values)
+        and Counter(values) == {0: len(values) - 1, 1: 1}
+    )
 
 
 def parse_cell(text: str) -> Any:
@@ -315,21 +336,26 @@ class RowLabels:
         file: the file's name, for errors and notes.
         wanted: what the rows have.
         cells: whether values are cells of text, which may contain what JSON or Python wrote.
+        columns: receives the columns of the labels of a text that may have several, if each is in one of its own; those
+            of the files before.
     """
 
-    def __init__(self, file: str, wanted: Wanted, *, cells: bool) -> None:
+    def __init__(self, file: str, wanted: Wanted, *, cells: bool, columns: dict[str, None]) -> None:
+        self._columns, self._selected = columns, SelectedColumns({})
         self._several, self._is_soft, self._in_cells = wanted.fields.several, wanted.fields.soft, cells
         self._cells = LabelCells(file)
         self._soft: SoftLabels | SoftLabelSets = SoftLabelSets(self._cells) if self._several else SoftLabels(file)
-        self._remarks: tuple[str, ...] = ()
 
     def read(self, selected: SelectedColumns, values: Sequence[Any], line: int) -> Labels | None:
         """Return the labels of a row; None: it has none, or its label is the value of a column as it is.
 
         Raises:
-            UserError: the value is not a label, or may be read in two ways.
+            UserError: the value is not a label, or may be read in two ways; the labels are not in the columns in which
+                they were before.
         """
-        self._remarks = selected.remarks
+        if selected is not self._selected:
+            self._selected = selected
+            self._check_columns(selected.indicators or selected.probabilities, line)
         if selected.probabilities:
             return self._soft.of_probabilities({name: values[i] for name, i in selected.probabilities.items()}, line)
         if selected.votes:
@@ -348,6 +374,24 @@ class RowLabels:
             return None
         return self._cells.split(value, line) if self._in_cells else self._cells.of_value(value, line)
 
+    def _check_columns(self, columns: Mapping[str, int], line: int) -> None:
+        """Check that each label has a column, as what has none would be taken for absent.
+
+        Raises:
+            UserError: a label has a column elsewhere, or only here.
+        """
+        if not self._several or not columns:
+            return
+        if different := sorted(columns.keys() ^ (self._columns or columns).keys()):
+            here = different[0] in columns
+            self._soft.refuse(
+                f"there is a column '{different[0]}' of a label {'here' if here else 'elsewhere'}, but not "
+                f"{'elsewhere' if here else 'here'}, where the label would be taken for absent",
+                line,
+                f"add the column, or name those that all have, as in {argument('columns', {'label': 'NAME,NAME'})}",
+            )
+        self._columns.update(dict.fromkeys(columns))
+
     def _value(self, value: Any) -> Any:
         """Return a value; a list or an object that is quoted as in CSV, although TSV has no quoting, without quotes."""
         if self._in_cells and value[:2] in _QUOTED and value[-1] == '"':
@@ -361,4 +405,4 @@ class RowLabels:
             UserError: the file as a whole may be read in two ways.
         """
         self._soft.check()
-        return [*(f"{self._soft.file}: {remark}" for remark in self._remarks), *self._soft.notes()]
+        return [*(f"{self._soft.file}: {remark}" for remark in self._selected.remarks), *self._soft.notes()]

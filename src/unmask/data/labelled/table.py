@@ -129,22 +129,6 @@ def is_table(data: object) -> bool:
     return isinstance(data, ExampleTable | Mapping) or _has(data, "columns") or _has(data, "column_names")
 
 
-def refuse_tables(sources: Iterable[Source]) -> list[str | Path]:
-    """Return sources that must be files, because their format is a published one.
-
-    Raises:
-        UserError: one is in memory.
-    """
-    files: list[str | Path] = []
-    for source in sources:
-        if isinstance(source, ExampleTable):
-            raise UserError("this task reads its examples from files", file=source.name, remedy="pass paths")
-        if is_repository(source):
-            raise UserError("this task reads files of its own format, not splits of data sets", file=source)
-        files.append(source)
-    return files
-
-
 def as_table(data: Data) -> ExampleTable:
     """Return examples in memory as a table; see `as_sources`.
 

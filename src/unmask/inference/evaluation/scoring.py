@@ -38,6 +38,7 @@ from unmask.support.durable import replace_file
 from unmask.support.errors import UserError, nearest
 from unmask.support.messages import argument
 from unmask.tasks.damaged_examples import describe_damaged
+from unmask.tasks.gold_labels import describe_unseen
 from unmask.tasks.holding_out import describe_overlap, without
 from unmask.tasks.mistakes import Mistake, worst_first
 from unmask.tasks.task import Task
@@ -100,6 +101,8 @@ def evaluate_task(
     sources, notes = as_sources(data), list[str]()
     examples = model.task.read(sources, columns=columns or {}, kind=kind, notes=notes)
     notes += describe_damaged(examples, model.task.texts)
+    found = {label for example in examples for label in model.task.labels_of(example)}
+    notes += describe_unseen(model.task.classes(model.labels), found)
     predictions = predictor.run(examples, notes)
     result, first = _scores(model, examples, predictions, metrics)
     if calibration := model.task.calibration(examples, predictions):

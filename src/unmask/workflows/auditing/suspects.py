@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from unmask.data.labelled.identities import Identities
-from unmask.data.labelled.label_cells import describe_alike
+from unmask.data.labelled.label_spellings import describe_alike
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.tagged_sentence import TaggedSentence
 from unmask.inference.backend import TorchBackend

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from unmask.data.corpus.build import check_sources
-from unmask.data.labelled.label_cells import shown
+from unmask.data.labelled.label_spellings import shown
 from unmask.data.text.documents import Skipped, TextOptions, read_documents, refuse_none
 from unmask.recipes.recipe import FinetuningRecipe, as_recipe
 from unmask.support.errors import UserError, check_count, nearest, refuse_idle

@@ -7,11 +7,10 @@ Words are casefolded and without punctuation; in scripts without spaces, such as
 
 from __future__ import annotations
 
-import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from unmask.data.cleaning.overlap import split_words
+from unmask.data.cleaning.overlap import comparable_words
 
 LONGEST, SHORTEST = 8, 5
 """Number of words of an n-gram, and of the shortest text that is looked for."""
@@ -29,24 +28,20 @@ def count_seen(documents: Iterable[str], examples: Sequence[Sequence[str]]) -> i
     owners: dict[tuple[str, ...], list[int]] = defaultdict(list)
     totals: list[int] = []
     for number, texts in enumerate(examples):
-        grams = {gram for text in texts for gram in _grams(_words(text))}
+        grams = {gram for text in texts for gram in _grams(comparable_words(text))}
         totals.append(len(grams))
         for gram in grams:
             owners[gram].append(number)
     sizes = sorted({len(gram) for gram in owners})
     found: list[int] = [0] * len(totals)
     for document in documents:
-        words = _words(document)
+        words = comparable_words(document)
         for size in sizes:
             for start in range(len(words) - size + 1):
                 if owned := owners.pop(tuple(words[start : start + size]), None):
                     for number in owned:
                         found[number] += 1
     return sum(total > 0 and count >= SHARE * total for count, total in zip(found, totals, strict=True))
-
-
-def _words(text: str) -> list[str]:
-    return split_words(unicodedata.normalize("NFKC", text).casefold())
 
 
 def _grams(words: Sequence[str]) -> Iterator[tuple[str, ...]]:

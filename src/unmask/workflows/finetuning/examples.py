@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, compress, islice
+from itertools import chain, combinations, compress, islice
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,7 +17,7 @@ from unmask.data.batches.rng import derive_rng
 from unmask.data.labelled.duplicates import estimate_overlap
 from unmask.data.labelled.folding import fold
 from unmask.data.labelled.identities import Identities
-from unmask.data.labelled.label_cells import describe_alike, shown
+from unmask.data.labelled.label_spellings import describe_alike, describe_joined, describe_missing, shown
 from unmask.data.labelled.labelled_file import SoftRow, SoftSetRow
 from unmask.data.labelled.records import describe_numbers
 from unmask.data.labelled.tagged_sentence import TaggedSentence
@@ -88,7 +88,8 @@ def read_examples(task: Task, files: LabelledFiles, base: Model, *, hold_out: bo
     parts = read_parts(task, files, hold_out=hold_out, notes=notes)
     labels = base.labels if set(parts.labels) == set(base.labels) else parts.labels
     counts = Counter(label for example in (*parts.train, *parts.held) for label in task.labels_of(example))
-    notes += describe_alike(counts) + describe_numbers(files.train, labels)
+    notes += describe_alike(counts) + describe_missing(counts) + describe_joined(counts)
+    notes += describe_numbers(files.train, labels) + describe_disjoint(task, parts.train)
     known = ((parts.train, parts.identities), (parts.held, parts.held_identities))
     others = (compress(examples, (~identities.is_ascii).tolist()) for examples, identities in known)
     notes += describe_damaged(chain.from_iterable(others), task.texts)  # ASCII is not damaged
@@ -215,6 +216,22 @@ def describe_absent(task: Task, examples: Sequence[Any], chosen: Sequence[Any]) 
         return []
     some = ", ".join(shown(label) for label in islice(absent, MAX_NAMED)) + (", …" if len(absent) > MAX_NAMED else "")
     return [f"labels of which no example was drawn, so that they are not learned: {some}"]
+
+
+def describe_disjoint(task: Task, examples: Sequence[Any]) -> list[str]:
+    """Return a note about files without a label in common, which may name the same ones differently, such as 1 and pos.
+
+    Files with a single label are not compared: there may be one for each.
+    """
+    labels: dict[str, set[str]] = {}
+    for example in examples:
+        labels.setdefault(example.file, set()).update(task.labels_of(example))
+    several = [(file, known) for file, known in labels.items() if len(known) > 1]
+    for (file, known), (other, others) in combinations(several, 2):
+        if known.isdisjoint(others):
+            listed = "; ".join(", ".join(map(shown, islice(sorted(names), MAX_NAMED))) for names in (known, others))
+            return [f"{file} and {other} have no label in common ({listed}): write those that mean the same alike"]
+    return []
 
 
 def read_labels(task: Task, examples: Sequence[Any]) -> tuple[str, ...]:

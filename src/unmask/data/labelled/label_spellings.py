@@ -1,0 +1,106 @@
+"""Spellings of labels: those that people see as the same, and those that may be no labels.
+
+Input: labels, with the number of examples of each. Output: notes. Alike are `Positive` and `positive `, `1` and `1.0`,
+composed and decomposed letters. Labels that may be no labels are what programs write for missing values, and several
+labels in one.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from decimal import Decimal, InvalidOperation
+
+MAYBE_MISSING = frozenset(("NA", "#N/A", "NULL", "null", "None", "\\N", "?"))
+"""What R, spreadsheets, databases and Python write for a missing value, and what may be the name of a class."""
+_JOINED = re.compile(r"\s*(?:[,;|/+&\s]|\band\b)\s*")
+"""What may be between two labels."""
+QUOTES = "\"'`´‘’‚‛“”„‟«»‹›「」『』"
+TRUTH = {"true": "1", "false": "0"}
+"""As pandas and spreadsheets write numbers and truth values into one column."""
+LONGEST_NUMBER = 40
+MOST_SHOWN = 5
+_INVISIBLE = ("Cf", "Cc", "Mn")
+"""Categories of characters that cannot be seen alone: formats, controls; of marks only variation selectors count."""
+
+
+def fold_label(label: str) -> str:
+    """Return what is the same for labels that differ only in what people hardly see.
+
+    That is Unicode composition, full-width and other compatible forms, case, invisible characters, surrounding spaces
+    and quotation marks, runs of spaces, and how a number or a truth value is written.
+    """
+    visible = "".join(character for character in unicodedata.normalize("NFKC", label) if not _is_invisible(character))
+    folded = " ".join(visible.casefold().split())
+    while folded and (folded[0] in QUOTES or folded[-1] in QUOTES):
+        folded = folded.strip(QUOTES).strip()
+    folded = unicodedata.normalize("NFC", folded)
+    return TRUTH.get(folded) or _as_number(folded) or folded
+
+
+def alike(labels: Iterable[str]) -> list[tuple[str, ...]]:
+    """Return the groups of different labels that people see as the same, in order of first appearance."""
+    groups: dict[str, dict[str, None]] = {}
+    for label in labels:
+        groups.setdefault(fold_label(label), {}).setdefault(label)
+    return [tuple(group) for group in groups.values() if len(group) > 1]
+
+
+def describe_alike(counts: Mapping[str, int]) -> list[str]:
+    """Return a note about each group of labels that look the same, given the number of examples of each label."""
+    groups = alike(counts)
+    notes = [
+        "labels that look the same: " + ", ".join(f"{shown(label)} ({counts[label]:,})" for label in group)
+        for group in groups[:MOST_SHOWN]
+    ]
+    if len(groups) > MOST_SHOWN:
+        notes.append(f"{len(groups) - MOST_SHOWN:,} more groups of labels look the same")
+    return notes
+
+
+def describe_missing(counts: Mapping[str, int]) -> list[str]:
+    """Return a note about labels that may be missing values, given the number of examples of each label."""
+    found = [f"'{label}' ({count:,})" for label, count in counts.items() if label in MAYBE_MISSING]
+    return [f"labels that may stand for a missing one: {', '.join(found)}; if so, remove these rows"] if found else []
+
+
+def describe_joined(counts: Mapping[str, int]) -> list[str]:
+    """Return a note about labels that are several others, given the number of examples of each label."""
+    joined = [label for label in counts if len(parts := _JOINED.split(label)) > 1 and all(map(counts.get, parts))]
+    some = ", ".join(f"{shown(label)} ({counts[label]:,})" for label in joined[:MOST_SHOWN])
+    more = f", and {len(joined) - MOST_SHOWN:,} more" if len(joined) > MOST_SHOWN else ""
+    what = "labels that consist of others, each of which is learned as one of its own"
+    return [f"{what}: {some}{more}"] if joined else []
+
+
+def shown(label: str) -> str:
+    """Return a label in quotation marks, with the code points of what cannot be seen or is not composed."""
+    hidden = [
+        f"U+{ord(character):04X}"
+        for place, character in enumerate(label)
+        if not character.isprintable()
+        or unicodedata.combining(character)
+        or _is_invisible(character)
+        or (character.isspace() and (character != " " or place in (0, len(label) - 1)))
+    ]
+    return f"'{label}'" + (f" [{' '.join(dict.fromkeys(hidden))}]" if hidden else "")
+
+
+def _is_invisible(character: str) -> bool:
+    category = unicodedata.category(character)
+    if category == "Mn":
+        return 0xFE00 <= ord(character) <= 0xFE0F or 0xE0100 <= ord(character) <= 0xE01EF or character == "\u034f"
+    return category in _INVISIBLE and not character.isspace()
+
+
+def _as_number(text: str) -> str | None:
+    """Return a number in one way of writing; None if the text is not one."""
+    if not text.isascii() or len(text) > LONGEST_NUMBER or not any(character.isdigit() for character in text):
+        return None
+    with suppress(InvalidOperation, ValueError):
+        number = Decimal(text)
+        if number.is_finite():
+            return str(number.normalize() + 0) if number else "0"
+    return None
