@@ -31,6 +31,7 @@ from unmask.families.checkpoints.check import body_on_meta, check, check_decoder
 from unmask.families.checkpoints.config_file import CLASSES, NEW_KEY, check_config, check_files, read_activation
 from unmask.families.checkpoints.heads import (
     MULTI_LABEL,
+    NUMBERS,
     OUR_KEY,
     OWN,
     OWN_POOLER,
@@ -236,10 +237,13 @@ def write_config(
     known = () if "downstream" in heads else tuple(sorted(heads & form.heads.keys()))
     architecture = form.architectures.get(known, form.architectures[()])
     config = {"pad_token_id": pad, **_config(form, encoder.settings, encoder.vocabulary, architecture, labels)}
-    if heads & {"regression", "ranking"}:
-        config |= {"problem_type": "regression", "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
-        if task is not None:  # otherwise a CrossEncoder returns the sigmoid of the number
-            config[NEW_KEY] = {"activation_fn": CLASSES[task.get("activation") or "identity"]}
+    if heads & NUMBERS:
+        activation = (task or {}).get("activation") or "identity"
+        if activation == "identity":  # otherwise a pipeline of transformers returns the sigmoid of the number
+            config["problem_type"] = "regression"
+        config |= {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
+        if task is not None:  # otherwise a CrossEncoder returns the sigmoid, too
+            config[NEW_KEY] = {"activation_fn": CLASSES[activation]}
     if "multi_label" in heads:
         config["problem_type"] = MULTI_LABEL
     if task is not None:
