@@ -115,7 +115,7 @@ def test_a_step_has_as_many_passages_whatever_the_loss():
 def test_grades_below_the_least_are_refused():
     for loss in ("binary", "softmax"):
         with pytest.raises(UserError, match="grade 0 is not from"):
-            Ranking(loss=loss, least=1).settle(GRADED, ())
+            Ranking(loss=loss, least=1).settle(GRADED, ()).check_gold(GRADED)
 
 
 def test_many_passages_are_dealt_out_with_the_best_one(tokenizer):
@@ -185,7 +185,7 @@ def test_a_student_learns_the_distribution_over_the_passages_of_a_query(activati
     logits = [np.array([[number]], np.float32) for number in (math.log(3), 2.0, 0.0)]
     labelled = task.labelled(examples, task.frame(tokenizer, examples, (), gold=False).read(logits))
     assert [float(row.values["label"]) for row in labelled] == pytest.approx([4, 5, 2])
-    task.settle(labelled, ())
+    task.settle(labelled, ()).check_gold(labelled)
 
 
 @pytest.mark.parametrize("activation", ["sigmoid", "identity"])
@@ -196,6 +196,7 @@ def test_grades_that_a_model_gives_are_from_the_least_to_the_most(activation, to
     logits = [np.array([[number]], np.float32) for number in (-100.0, 0.0, 100.0)]
     labelled = task.labelled(examples, task.frame(tokenizer, examples, (), gold=False).read(logits))
     assert [float(row.values["label"]) for row in labelled] == pytest.approx([1, 3, 5])
+    task.settle(labelled, ()).check_gold(labelled)
     samples = task.settle(labelled, ()).frame(tokenizer, labelled, (), gold=True).samples
     assert [float(sample.labels["ranking"][0]) for sample in samples] == pytest.approx([0, 0.5, 1], abs=1e-6)
 
@@ -234,7 +235,7 @@ def test_what_cannot_be_ranked_is_refused():
         with pytest.raises(UserError, match=message):
             Ranking().label_names(examples)
     with pytest.raises(UserError, match=r"a\.tsv:2: the grade 2 is not from task\.least = 0 to task\.most = 1"):
-        Ranking(most=1.0).settle(GRADED, ())
+        Ranking(most=1.0).settle(GRADED, ()).check_gold(GRADED)
     with pytest.raises(UserError, match=r"no query has a relevant passage; set task\.least lower"):
         Ranking(least=2.0, most=3.0).measure(GRADED, scored(GRADED, [0.0] * 5), ())
     for settings in ({"passages": 1}, {"least": 1.0, "most": 1.0}, {"windows": 2, "length": 64}, {"pairs": False}):

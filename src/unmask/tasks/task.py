@@ -219,9 +219,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return {}
 
     @property
-    def reranks(self) -> Literal["logits", "probabilities"] | None:
-        """What the head gives a pair of texts, by which the passages of a query can be ordered; None: no one number."""
-        return None
+    def reranks(self) -> bool:
+        """Whether its head gives a pair of texts one number, a logit, by which the passages of a query are ordered."""
+        return False
 
     @property
     def vectors(self) -> Vectors:
@@ -346,6 +346,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def settle(self, examples: Sequence[Any], labels: Sequence[str]) -> Self:
         """Return the task with the settings resolved that depend on the training examples."""
         return self
+
+    def check_gold(self, examples: Sequence[Any]) -> None:
+        """Raise a UserError for gold labels that the loss, with the settings that `settle` resolved, cannot learn."""
 
     def contrasts(self, examples: Sequence[Any]) -> bool:
         """Return whether training examples are each other's negatives, so that larger steps teach more."""
