@@ -161,9 +161,12 @@ def signature_of(backend: TorchBackend, head: str) -> ProgramSignature:
 
 
 def default_head(model: Model) -> str:
-    """Return the head to export: that of the task, else the masked-LM head, else `FEATURES`."""
+    """Return the head to export: that of the task, else the masked-LM head, else `FEATURES`, also for vectors of texts.
+
+    These are pooled from the last layer, as the files beside the program state.
+    """
     if model.task is not None:
-        return model.task.part
+        return model.task.part if model.task.vectors.pooling is None else FEATURES
     return "masked_lm" if "masked_lm" in model.heads else FEATURES
 
 
