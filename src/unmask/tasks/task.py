@@ -104,8 +104,8 @@ class Vectors:
     """The vectors that a task trains, by which texts are compared: those of texts, of tokens, sparse ones, or none.
 
     Attributes:
-        pooling: how vectors of whole texts are made, which the head predicts, (1, width), divided by their norms and not
-            cut; None: they are not trained.
+        pooling: how vectors of whole texts are made, which the head predicts, (1, width), divided by their norms but
+            not cut; None: they are not trained.
         tokens: how vectors of tokens are made and compared; None: they are not trained.
         sparse: whether vectors are weights of the tokens of the vocabulary: for a single text the head predicts them,
             (1, vocabulary), none below 0, and the prediction is a `sparse.SparseVector`.
