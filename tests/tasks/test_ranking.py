@@ -118,6 +118,23 @@ def test_grades_below_the_least_are_refused():
             Ranking(loss=loss, least=1).settle(GRADED, ()).check_gold(GRADED)
 
 
+@pytest.mark.parametrize("loss", ["binary", "softmax", "pairwise", "listwise", "margin"])
+def test_dev_examples_may_have_grades_beyond_those_of_training(loss, tokenizer, recipe):
+    """Their loss is a number, and theirs that are below the least one are as irrelevant as it."""
+    graded = rows(("a dog", "rain", 1), ("a dog", "sea", 3))
+    other = rows(
+        ("a dog", "rain", 0), ("a dog", "sea", 3), ("sea", "a", 5), ("sea", "b", 1), ("cat", "a", 0), ("cat", "b", 1)
+    )
+    task = Ranking(length=16, loss=loss).settle(graded, ())
+    body = recipe.encoder.build(tokenizer.size).eval()
+    head = task.build(body.head, ()).eval()
+    batch = collate([head.prepare(of, "ranking") for of in task.frame(tokenizer, other, (), gold=True).samples])
+    assert 0 <= head.score(body, body(batch.tokens), batch).sum.item() < math.inf
+    clipped = rows(*((row.values["text"], row.values["text_b"], max(1, float(row.values["label"]))) for row in other))
+    first, second = (measure_all(task.measure(of, scored(of, np.arange(6) / 8), ()), 6) for of in (other, clipped))
+    assert first == second
+
+
 def test_many_passages_are_dealt_out_with_the_best_one(tokenizer):
     graded = [("the dog", f"the cat {number}", int(number == 3)) for number in range(10)]
     examples = rows(*graded, ("a river", "rain", 1), ("a poem", "rain", 1), ("a poem", "sea", 1))

@@ -225,8 +225,8 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
         return measure
 
     def _gains(self, examples: Sequence[Row]) -> np.ndarray:
-        """Return the gain of each passage, (examples,)."""
-        return np.array(numbers(examples)) - (self.least or 0.0)
+        """Return the gain of each passage, (examples,): none for grades below the least, which others may have."""
+        return np.maximum(np.array(numbers(examples)) - (self.least or 0.0), 0)
 
     def labelled(self, examples: Sequence[Row], predictions: Sequence[Score]) -> list[Row]:
         """See `Task`; with the binary and the softmax loss, the grades that stand for the probabilities."""
@@ -275,12 +275,15 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
         grades = np.array(numbers(rows), np.float32)
         if self.loss == "binary":
             least, most = self._extremes
-            targets = (grades - least) / (most - least)
+            targets = ((grades - least) / (most - least)).clip(0, 1)  # those of dev examples may be beyond the extremes
             return [
                 sample.add(labels={GRADE: targets[number : number + 1]}) for number, sample in enumerate(samples)
             ], ()
         gains = grades - np.float32(self.least or 0)
         joined, queries = list[Sample](), _compared(rows, self.loss)
+        if self.loss in ("softmax", None):  # of shares none is below 0, and one is above
+            gains = gains.clip(0)
+            queries = [members for members in queries if gains[members].any()]
         for members in queries:
             best, *others = members[np.argsort(-grades[members], kind="stable")].tolist()
             count = -(-len(others) // (self.passages - 1))
