@@ -112,3 +112,20 @@ def test_an_elmo_is_no_program(elmo, tmp_path):
     pytest.importorskip("onnxscript", reason="the extra onnx is not installed")
     output = run("export", "--format", "onnx", "--model", elmo, "--out", tmp_path / "out", status=2)
     assert "a recurrent model such as ELMo cannot be exported" in output.err
+
+
+def test_a_model_that_was_not_fine_tuned_is_calibrated_by_texts(small, tmp_path, monkeypatch):
+    """Without examples of a task nothing tells what int8 costs, but texts tell the scales."""
+    calls, texts = [], tmp_path / "texts.txt"
+    texts.write_text("the dog\na cat near the sea\n")
+
+    def write(model, wanted, out, samples):
+        calls.append([model.tokenizer.decode(sample.ids[1:-1]) for sample in samples])
+        return ExportManifest("openvino", "int8", ProgramSignature("features", ""), 9)
+
+    monkeypatch.setattr("unmask.workflows.formats.export_model", write)
+    given = ("export", "--model", small / "model", "--data", texts, "--precision", "int8", "--format")
+    run(*given, "openvino", "--out", tmp_path / "out")
+    assert calls == [["the dog", "a cat near the sea"]]
+    output = run(*given, "onnx", "--out", tmp_path / "other", status=2)
+    assert "this model was not fine-tuned, so that no metric tells what was lost" in output.err

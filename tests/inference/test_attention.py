@@ -10,7 +10,7 @@ from unmask.families.albert import AlbertSettings
 from unmask.families.elmo import ElmoSettings
 from unmask.families.gpt import GptSettings
 from unmask.families.xlnet import XlnetSettings
-from unmask.inference.influence import has_attention, read_attention
+from unmask.inference.influence import attention_obstacle, read_attention
 from unmask.inference.pooling import frame_tokens
 from unmask.inference.predictor import Predictor
 from unmask.model.model import Model
@@ -71,7 +71,7 @@ def test_windows_are_refused(tokenizer):
 def test_elmo_has_no_attention():
     words = train_words(["the dog sees the cat"], size=20)
     elmo = ElmoSettings(width=8, cells=8, filters=((1, 4), (2, 4)), characters=4).build(words.size)
-    assert not has_attention(elmo)
+    assert attention_obstacle(elmo)
     predictor = Predictor(Model(elmo, words), CPU)
     with pytest.raises(UserError, match="has no attention"):
         predictor.attention("the dog")

@@ -17,9 +17,12 @@ from unmask.inference.engines import OPERATOR, OnnxEngine, multiplies_signed_byt
 from unmask.inference.export import Export, export_model
 from unmask.inference.load import load
 from unmask.inference.predictor import Predictor
+from unmask.model.model import Model
 from unmask.nn.encoders.downstream import DownstreamSettings
+from unmask.nn.encoders.pooled import Dense
 from unmask.support.errors import UserError
 from unmask.support.model_card import read_metadata
+from unmask.tasks.embedding import Embedding
 from unmask.tasks.regression import Regression, logits_of
 from unmask.tasks.rows import as_rows, frame_rows
 from unmask.training.machine import processor
@@ -58,6 +61,26 @@ def test_an_exported_model_predicts_what_the_original_does(make, tmp_path, kind)
         one, two = (p.predict(TEXTS) for p in (original, exported))
         assert exported.labels == model.labels
     assert str(one)[:40] == str(two)[:40] and len(one) == len(two)
+
+
+@pytest.mark.parametrize("dense", [(), (Dense(width=6, activation="tanh"),)])
+def test_a_model_of_vectors_embeds_and_compares_after_its_export(make, tmp_path, dense):
+    """Its program returns the last layer, from which both are made."""
+    encoder, task = make().encoder.eval(), Embedding(length=12, dense=dense, query_prompt="the ", dimensions=5)
+    heads = {"embedding": task.build(encoder.head, ()).published()}
+    model = Model(encoder, make().tokenizer, heads, (), task, pooling=task.vectors.pooling)
+    assert write(model, tmp_path).signature.head == "features"
+    original, exported = Predictor(model, CPU), load(tmp_path / "out")
+    vectors = [of.embed(TEXTS, prompt_name="query") for of in (original, exported)]
+    assert vectors[0].shape == (len(TEXTS), 5)
+    np.testing.assert_allclose(*vectors, atol=1e-5)
+    one, two = (of.predict(TEXTS, TEXTS[::-1]) for of in (original, exported))
+    np.testing.assert_allclose([found.score for found in one], [found.score for found in two], atol=1e-5)
+    assert [found.rank for found in one] == [found.rank for found in two]
+    config = tmp_path / "out/1_Pooling/config.json"
+    config.write_text(config.read_text().replace('mean_tokens": true', 'mean_tokens": false'))
+    config.write_text(config.read_text().replace('cls_token": false', 'cls_token": true'))
+    assert load(tmp_path / "out").fingerprint() != exported.fingerprint(), "its vectors are others"
 
 
 def test_openvino_computes_the_same_hidden_states(make, tmp_path):

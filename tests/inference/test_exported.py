@@ -4,10 +4,18 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from unmask.inference.exported import MANIFEST, ExportedBackend, is_exported, load_exported
+from unmask.inference.exported import (
+    MANIFEST,
+    ExportedBackend,
+    ExportManifest,
+    is_exported,
+    load_exported,
+    open_exported,
+)
 from unmask.inference.predictor import Predictor
 from unmask.inference.program import FEATURES, ProgramSignature, probes
 from unmask.support.errors import UserError
+from unmask.tasks.regression import Regression
 from unmask.tasks.rows import as_rows
 from unmask.training.runs.display import Display
 
@@ -76,3 +84,15 @@ def test_a_damaged_manifest_is_refused(tmp_path):
     assert is_exported(tmp_path)
     with pytest.raises(UserError, match="the file is damaged"):
         load_exported(tmp_path)
+
+
+def test_a_program_that_applies_the_sigmoid_itself_is_refused(tmp_path):
+    """Those of earlier versions did; here it would be applied twice. Programs of the last layer have none."""
+    task, words = Regression(length=12, activation="sigmoid"), ("regression", "summary", ("logits",))
+    for signature in (ProgramSignature(*words), ProgramSignature(*words, activation="sigmoid")):
+        manifest = ExportManifest("onnx", "float32", signature, 10, task=task)
+        message = "the program is of an earlier version" if not signature.activation else "config.json"
+        with pytest.raises(UserError, match=message):
+            open_exported(tmp_path, manifest)
+    with pytest.raises(UserError, match=r"config\.json"):
+        open_exported(tmp_path, ExportManifest("onnx", "float32", ProgramSignature(FEATURES, ""), 10, task=task))

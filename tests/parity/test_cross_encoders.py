@@ -73,6 +73,9 @@ def test_scores_are_those_of_sentence_transformers_and_transformers(made, kind, 
     encoded = words(*map(list, zip(*pairs, strict=True)), padding=True, return_tensors="pt")
     with torch.no_grad():
         logits = model(**encoded).logits
+    classify = transformers.pipeline("text-classification", str(directory), device="cpu")
+    texts = [dict(zip(("text", "text_pair"), pair, strict=True)) for pair in pairs]
+    np.testing.assert_allclose([found["score"] for found in classify(texts)], scores, atol=1e-5)
     framed = ours.task.frame(ours.model.tokenizer, ROWS, (), gold=False)
     outputs = framed.outputs(ours.backend.logits("ranking", framed.samples))
     np.testing.assert_allclose(outputs, logits.numpy(), atol=1e-5)

@@ -15,6 +15,7 @@ from unmask.serving.metrics import Meter
 from unmask.serving.served import Served
 from unmask.serving.types import EmbedRequest, Limits
 from unmask.support.errors import UserError
+from unmask.tasks.multi_label import MultiLabel
 from unmask.workflows.formats import export
 
 from .published import copied, quietly, write
@@ -300,6 +301,20 @@ def test_scores_are_those_of_cross_encoders_or_refused(labels, file, settings, e
     if expected == "equal":
         save_model(tmp_path / "again", load_model(directory), "# Scores")
         assert np.allclose(scores(tmp_path / "again"), scores(directory), atol=1e-5)
+
+
+@pytest.mark.parametrize("labels", [1, 3])
+@pytest.mark.parametrize("stated", [{"activation_fn": sigmoid()}, {"version": "4.1.0"}])
+def test_labels_that_are_decided_on_separately_have_a_sigmoid(labels, stated, tmp_path):
+    settings = {"problem_type": "multi_label_classification", "sentence_transformers": stated}
+    directory = copied(write_cross_encoder(tmp_path / "made", labels), "config.json", settings, tmp_path / "m")
+    save_model(tmp_path / "again", load_model(directory), "# Labels")
+    expected = quietly(lambda: own_scores(directory))
+    assert isinstance(load(directory, device="cpu").task, MultiLabel)
+    assert np.allclose(quietly(lambda: own_scores(tmp_path / "again")), expected)
+    assert np.allclose(scores(tmp_path / "again").reshape(expected.shape), expected, atol=1e-5)
+    if labels == 1 or "activation_fn" in stated:
+        assert np.allclose(scores(directory).reshape(expected.shape), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -172,6 +172,23 @@ def test_S9_S11_a_poisoned_input_fails_alone_whatever_it_is_computed_with(engine
     assert "secret" not in logged, "messages may contain texts"
 
 
+def test_the_rest_of_a_request_that_has_failed_is_not_computed(engine, batcher):
+    async def main():
+        engine.gate.clear()
+        first = asyncio.ensure_future(batcher.run(job(1)))
+        await wait_for(lambda: engine.batches)
+        large = asyncio.ensure_future(batcher.run(job(10, 10, 10, value=13)))
+        await asyncio.sleep(0)
+        engine.gate.set()
+        found = await asyncio.gather(first, large, return_exceptions=True)
+        return found, await batcher.run(job(2))
+
+    (_, refusal), last = asyncio.run(main())
+    assert refusal.status == 424 and last[0].tolist() == [1, 1]
+    assert engine.batches == [("head", [1]), ("head", [10]), ("head", [2])]
+    assert batcher.pending == 0
+
+
 def test_minus_infinity_is_a_result_where_a_job_allows_it():
     rows = [np.array([0.0, -np.inf])]
     assert ComputeJob("head", [], list, infinite=True).sound(rows)

@@ -232,12 +232,12 @@ def test_what_cannot_be_reranked_is_refused(ask, client):
 def test_probabilities_of_extreme_scores_are_numbers(predictors, monkeypatch):
     from unmask.serving.rerank import RerankRequest, rerank
 
-    for name, rows in (("score", [-800.0, 0.0, 800.0]), ("published", [0.0, 0.5, 1.0])):
+    for name in ("probability", "score", "published"):
         served = Served(name, predictors[name], LIMITS, Meter())
         for raw in (False, True):
-            job = rerank(served, RerankRequest(query="a", texts=["b", "c", "d"], raw_scores=raw))
-            found = job.read([np.array([[value]], np.float32) for value in rows])
-            assert [one.index for one in found] == [2, 1, 0]
+            job = rerank(served, RerankRequest(query="a", texts=["b", "c", "d", "e"], raw_scores=raw))
+            found = job.read([np.array([[value]], np.float32) for value in (-800.0, 0.0, 40.0, 800.0)])
+            assert [one.index for one in found] == [3, 2, 1, 0], "also where both sigmoids are 1"
             assert all(math.isfinite(one.score) for one in found)
             msgspec.json.encode(found)
 

@@ -17,7 +17,7 @@ from unmask.inference.static import StaticPredictor
 from unmask.model.model import Model, save_model
 from unmask.serving.batcher import ComputeJob
 from unmask.serving.metrics import Meter
-from unmask.serving.playground import describe
+from unmask.serving.playground import AttentionRequest, attention_job, describe
 from unmask.serving.refusals import Refusal
 from unmask.serving.run import ModelSource, load_served, share_encoders
 from unmask.serving.served import Served
@@ -25,6 +25,7 @@ from unmask.serving.service import Service
 from unmask.serving.tokens import features
 from unmask.serving.types import EmbedRequest, FeaturesRequest, FillRequest
 from unmask.support.errors import InputWarning, UserError
+from unmask.tasks.late_interaction import LateInteraction
 from unmask.tasks.routes import PredictRequest, TagRequest
 from unmask.training.machine import choose_machine
 
@@ -152,6 +153,14 @@ def test_a_model_that_was_exported_without_its_head_serves_the_rest(tiny, tmp_pa
     (served,) = load_served([ModelSource("exported", str(tmp_path / "out"))], CPU, LIMITS, Meter())
     assert served.has("/embed") and not served.has("/predict")
     assert describe(served).views == ["compare"]
+    with pytest.raises(Refusal, match="`model`: attention is computed by the weights of a model, which"):
+        attention_job(served, AttentionRequest(inputs="the dog"))
+    with pytest.raises(UserError, match="attention is computed by the weights of a model, which an exported one"):
+        served.predictor.attention("the dog")
+    model = replace(served.model, task=LateInteraction(length=16, query_length=8))
+    tokens = Served("tokens", Predictor(model, backend=served.predictor.backend), LIMITS, Meter())
+    assert not any(map(tokens.has, ("/embed", "/similarity", "/rerank", "/embed_all"))), "without their projection"
+    assert tokens.has("/features")
 
 
 def test_a_model_that_cannot_be_served_is_named(tiny, tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ from unmask.inference.predictor import Predictor
 from unmask.serving.endpoints import ENDPOINTS
 from unmask.serving.guard import Keys
 from unmask.serving.metrics import Meter
+from unmask.serving.refusals import Refusal
 from unmask.serving.served import Served
 from unmask.serving.service import Service
 from unmask.serving.types import Limits
@@ -238,3 +239,22 @@ def test_texts_are_truncated_at_either_end(client):
 
 def same(scored):
     return [{**item, "score": pytest.approx(item["score"], abs=1e-5)} for item in scored]
+
+
+def test_words_beyond_a_vocabulary_of_elmo_have_the_id_of_unknown_ones(predictors):
+    """Their own ids are known to one process alone; by that of all unknown ones no text is read, or it is another."""
+    served, jobs = Served("words", predictors["words"], Limits(), Meter()), {of.path: of for of in ENDPOINTS}
+
+    def job(path, **body):
+        return jobs[path].job(served, msgspec.convert(body, jobs[path].request))
+
+    found = job("/tokenize", inputs=["the dog sees a Zürich", "the dog"]).read([])
+    ids = [[token.id for token in tokens] for tokens in found]
+    assert all(0 <= id < served.tokenizer.size for of in ids for id in of)
+    assert (ids[0][-2], found[0][-2].text) == (served.tokenizer.unk, "Zürich")
+    fields = {"/embed": "inputs", "/embed_all": "inputs", "/v1/embeddings": "input", "/decode": "ids"}
+    for path, field in fields.items():
+        with pytest.raises(Refusal, match="is the token id of all unknown words; pass texts"):
+            job(path, **{field: ids[0]})
+    known, text = (job("/embed", inputs=inputs).samples[0].ids for inputs in ([ids[1]], "the dog"))
+    assert known.tolist() == text.tolist()

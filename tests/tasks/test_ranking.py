@@ -116,7 +116,24 @@ def test_a_step_has_as_many_passages_whatever_the_loss():
 def test_grades_below_the_least_are_refused():
     for loss in ("binary", "softmax"):
         with pytest.raises(UserError, match="grade 0 is not from"):
-            Ranking(loss=loss, least=1).settle(GRADED, ())
+            Ranking(loss=loss, least=1).settle(GRADED, ()).check_gold(GRADED)
+
+
+@pytest.mark.parametrize("loss", ["binary", "softmax", "pairwise", "listwise", "margin"])
+def test_dev_examples_may_have_grades_beyond_those_of_training(loss, tokenizer, recipe):
+    """Their loss is a number, and theirs that are below the least one are as irrelevant as it."""
+    graded = rows(("a dog", "rain", 1), ("a dog", "sea", 3))
+    other = rows(
+        ("a dog", "rain", 0), ("a dog", "sea", 3), ("sea", "a", 5), ("sea", "b", 1), ("cat", "a", 0), ("cat", "b", 1)
+    )
+    task = Ranking(length=16, loss=loss).settle(graded, ())
+    body = recipe.encoder.build(tokenizer.size).eval()
+    head = task.build(body.head, ()).eval()
+    batch = collate([head.prepare(of, "ranking") for of in task.frame(tokenizer, other, (), gold=True).samples])
+    assert 0 <= head.score(body, body(batch.tokens), batch).sum.item() < math.inf
+    clipped = rows(*((row.values["text"], row.values["text_b"], max(1, float(row.values["label"]))) for row in other))
+    first, second = (measure_all(task.measure(of, scored(of, np.arange(6) / 8), ()), 6) for of in (other, clipped))
+    assert first == second
 
 
 def test_many_passages_are_dealt_out_with_the_best_one(tokenizer):
@@ -186,7 +203,7 @@ def test_a_student_learns_the_distribution_over_the_passages_of_a_query(activati
     logits = [np.array([[number]], np.float32) for number in (math.log(3), 2.0, 0.0)]
     labelled = task.labelled(examples, task.frame(tokenizer, examples, (), gold=False).read(logits))
     assert [float(row.values["label"]) for row in labelled] == pytest.approx([4, 5, 2])
-    task.settle(labelled, ())
+    task.settle(labelled, ()).check_gold(labelled)
 
 
 @pytest.mark.parametrize("activation", ["sigmoid", "identity"])
@@ -197,6 +214,7 @@ def test_grades_that_a_model_gives_are_from_the_least_to_the_most(activation, to
     logits = [np.array([[number]], np.float32) for number in (-100.0, 0.0, 100.0)]
     labelled = task.labelled(examples, task.frame(tokenizer, examples, (), gold=False).read(logits))
     assert [float(row.values["label"]) for row in labelled] == pytest.approx([1, 3, 5])
+    task.settle(labelled, ()).check_gold(labelled)
     samples = task.settle(labelled, ()).frame(tokenizer, labelled, (), gold=True).samples
     assert [float(sample.labels["ranking"][0]) for sample in samples] == pytest.approx([0, 0.5, 1], abs=1e-6)
 
@@ -235,7 +253,7 @@ def test_what_cannot_be_ranked_is_refused():
         with pytest.raises(UserError, match=message):
             Ranking().label_names(examples)
     with pytest.raises(UserError, match=r"a\.tsv:2: the grade 2 is not from task\.least = 0 to task\.most = 1"):
-        Ranking(most=1.0).settle(GRADED, ())
+        Ranking(most=1.0).settle(GRADED, ()).check_gold(GRADED)
     with pytest.raises(UserError, match=r"no query has a relevant passage; set task\.least lower"):
         Ranking(least=2.0, most=3.0).measure(GRADED, scored(GRADED, [0.0] * 5), ())
     for settings in ({"passages": 1}, {"least": 1.0, "most": 1.0}, {"windows": 2, "length": 64}, {"pairs": False}):

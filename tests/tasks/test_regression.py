@@ -15,6 +15,8 @@ from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.table import ExampleTable
 from unmask.families.bert import BertSettings
 from unmask.inference.load import load
+from unmask.inference.predictor import Predictor
+from unmask.model.model import Model
 from unmask.objectives.learner import Learner
 from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UserError
@@ -151,24 +153,53 @@ def test_with_a_sigmoid_the_losses_are_cross_entropies_of_probabilities(tokenize
     head = task.build(body.head, ()).eval()
     batch = collate([head.prepare(of, "regression") for of in task.frame(tokenizer, rows, (), gold=True).samples])
     encoded = body(batch.tokens)
-    probabilities = head.predict(body, encoded, batch)
-    assert ((probabilities > 0) & (probabilities < 1)).all()
-    gold = torch.tensor([0, 0.25, 1])[:, None]
+    logits = head.predict(body, encoded, batch)
+    gold, taught = torch.tensor([0, 0.25, 1])[:, None], torch.tensor([0.5, 0.125, 0.75])[:, None]
     theirs = torch.nn.BCELoss(reduction="sum")
-    assert head.score(body, encoded, batch).sum.item() == pytest.approx(theirs(probabilities, gold).item(), rel=1e-5)
-    assert head.imitate(probabilities, gold, batch, 1.0).sum.item() == pytest.approx(
-        theirs(probabilities, gold).item(), rel=1e-5
-    )
-    head.imitate(probabilities, probabilities.detach(), batch, 1.0).sum.backward()
+    expected = [theirs(logits.sigmoid(), targets).item() for targets in (gold, taught)]
+    assert head.score(body, encoded, batch).sum.item() == pytest.approx(expected[0], rel=1e-5)
+    assert head.imitate(logits, taught.logit(), batch, 1.0).sum.item() == pytest.approx(expected[1], rel=1e-5)
+    head.imitate(logits, logits.detach(), batch, 1.0).sum.backward()
     assert head.out.weight.grad.abs().max() < 1e-5
 
 
 def test_labels_of_a_sigmoid_are_probabilities():
     task = Regression(activation="sigmoid")
     with pytest.raises(UserError, match=r"^a.tsv:3: the label 1.5 is not a probability, .*; scale the labels to the"):
-        task.settle(make("0", "1.5"), ())
+        task.check_gold(make("0", "1.5"))
     with pytest.raises(UserError, match=r"task\.mean and task\.deviation have no effect with task\.activation; remove"):
         Regression(activation="sigmoid", mean=0.5).settle(make("0", "1"), ())
+
+
+def test_a_text_in_windows_has_the_number_that_it_is_trained_on(tokenizer):
+    """With a sigmoid, too: that of the mean of the logits, not the mean of their sigmoids."""
+    rng, words = np.random.default_rng(0), ["dog", "cat", "sea", "river", "house", "poem"]
+    texts = [" ".join(rng.choice(words, size)) for size in (1, 5, 9, 17, 30)]
+    rows = [Row({"text": text, "label": "0.5"}, "a.tsv", 2) for text in texts]
+    settings = BertSettings(layers=1, width=16, heads=2, feed_forward=32, positions=12, init_std=0.3, dropout=0.0)
+    for activation in (None, "sigmoid"):
+        task = Regression(length=12, windows=4, activation=activation)
+        torch.manual_seed(0)
+        body = settings.build(tokenizer.size)
+        head = task.build(body.head, ())
+        torch.nn.init.normal_(head.out.weight, std=2)
+        learner = Learner(body, {"regression": head}).eval()
+        samples = [learner.prepare(of) for of in task.frame(tokenizer, rows, (), gold=True).samples]
+        batch = collate(samples)
+        expected = head.predict(body, body(batch.tokens), batch).squeeze(1)
+        expected = expected.sigmoid() if activation else expected
+        model = Model(body, tokenizer, {"regression": head.published()}, (), task)
+        scores = [found.score for found in Predictor(model, CPU).predict(texts)]
+        np.testing.assert_allclose(scores, expected.detach().numpy(), atol=1e-5)
+
+
+def test_probabilities_near_1_are_ranked_by_their_logits(tokenizer):
+    """In float32 all logits from 17 on have the probability 1."""
+    rows, task = make("0", "1", "0.5", "0"), Regression(activation="sigmoid")
+    logits = [np.array([[number]], np.float32) for number in (17.5, 21.0, 21.001, -100.0)]
+    framed = task.frame(tokenizer, rows, (), gold=False)
+    np.testing.assert_allclose(task.rankable(framed.read(logits)), np.concatenate(logits)[:, 0], rtol=1e-6)
+    np.testing.assert_array_equal(framed.outputs(logits), np.concatenate(logits))
 
 
 def test_mistakes_come_worst_first():

@@ -69,7 +69,7 @@ class EncoderModel:
             text_b: the second text of a pair.
 
         Raises:
-            UserError: the encoder has no attention (ELMo), or the text is too long.
+            UserError: the encoder has no attention (ELMo) or no weights (exported), or the text is too long.
         """
         encoder = self.model.encoder
         texts = [text] if text_b is None else [text, text_b]

@@ -88,6 +88,11 @@ class Export:
     head: str | None = None
     target: str = "any"
 
+    @property
+    def calibrated(self) -> bool:
+        """Whether real inputs determine scales of the program."""
+        return self.format == "openvino" and self.precision == "int8"
+
 
 def export_model(
     model: Model, wanted: Export, out: Path, samples: Sequence[Sample] = (), traced: Path | None = None
@@ -158,7 +163,7 @@ def _refuse(wanted: Export, samples: Sequence[Sample]) -> None:
             f"the target has no effect in {wanted.precision}: its program is the same for all processors",
             remedy=f"omit {argument('target')}",
         )
-    if wanted.format == "openvino" and wanted.precision == "int8" and not samples:
+    if wanted.calibrated and not samples:
         raise UserError("int8 of OpenVINO is calibrated by real texts", remedy=f"pass {argument('data', 'FILE')}")
 
 

@@ -37,9 +37,10 @@ from unmask.model.model import Model
 from unmask.support.choices import exists
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError
-from unmask.support.fingerprint import fingerprint_path, fingerprint_values
+from unmask.support.fingerprint import fingerprint, fingerprint_path, fingerprint_values
 from unmask.support.messages import argument
 from unmask.tasks import AnyTask
+from unmask.tasks.regression import Regression
 from unmask.training.machine import processor
 from unmask.training.runs.display import Display
 
@@ -47,6 +48,7 @@ NUM_CHECKED, NUM_COLUMNS = 6, 256
 """Number of sequences of `probes` in `CHECK`, and of the columns of their outputs."""
 ROUNDING = {"float32": 1e-3, "bf16": 0.05, "int8": 0.05}
 """Largest difference from these outputs that is accepted, as a ratio of root mean squares."""
+AGAIN = "export the model again"
 BATCH_TOKENS = 1024
 """Maximum number of tokens per batch: its hidden states fit the processor's cache."""
 
@@ -89,7 +91,8 @@ class ExportedBackend:
         precision: what it is computed in here: that of the manifest, or float32 in place of bf16.
         num_layers: number of the only layer whose hidden states can be returned.
         display: shows the progress of long computations.
-        fingerprint: that of its tokenizer and of the checksums of its directory, or without these of all its files.
+        fingerprint: that of its tokenizer, its pooling, and the checksums of its directory, or without these of all its
+            files.
         infinite: whether logits may be minus infinity.
     """
 
@@ -157,19 +160,15 @@ class ExportedBackend:
                 rows = rows.reshape(-1, rows.shape[-1])
                 rows = rows if group.index is None else rows[group.index.numpy()]
             group_rows.append(rows.astype(np.float32, copy=False))
-        return self._activated(np.concatenate(group_rows))
+        return np.concatenate(group_rows)
 
     def _run_alone(self, sample: Sample) -> np.ndarray:
         """Return the logits of a single sequence: a batch of it would only take time."""
         ones, zeros = np.ones(len(sample), np.int64), np.zeros(len(sample), np.int64)
         columns = sample.ids, ones, zeros if sample.segments is None else sample.segments
         inputs = {name: column.astype(np.int64)[None] for name, column in zip(INPUTS, columns, strict=True)}
-        rows = self._activated(self.engine.run(inputs).astype(np.float32, copy=False))
+        rows = self.engine.run(inputs).astype(np.float32, copy=False)
         return rows if self.signature.per_text else rows[0][sample.positions[self.signature.at]]
-
-    def _activated(self, rows: np.ndarray) -> np.ndarray:
-        """Return outputs of the program after the activation of the model; see `ProgramSignature`."""
-        return torch.from_numpy(rows).sigmoid().numpy() if self.signature.activation == "sigmoid" else rows
 
 
 def _padded(batch: Batch, group: Group) -> Arrays:
@@ -207,7 +206,7 @@ def load_exported(directory: Path, display: Display | None = None) -> tuple[Mode
     try:
         manifest = msgspec.json.decode(path.read_bytes(), type=ExportManifest)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"the file is damaged ({error})", file=path, remedy="export the model again") from error
+        raise UserError(f"the file is damaged ({error})", file=path, remedy=AGAIN) from error
     model, backend = open_exported(directory, manifest, display)
     check_outputs(directory, manifest, model, backend)
     return model, backend
@@ -219,24 +218,30 @@ def open_exported(
     """Return what `load_exported` does, without the check of its outputs."""
     path = directory / MANIFEST
     if manifest.format not in ENGINES:
-        raise UserError(f"unknown format '{manifest.format}'", file=path, remedy="export the model again")
+        raise UserError(f"unknown format '{manifest.format}'", file=path, remedy=AGAIN)
     if manifest.precision not in ROUNDING:
-        raise UserError(f"unknown precision '{manifest.precision}'", file=path, remedy="export the model again")
+        raise UserError(f"unknown precision '{manifest.precision}'", file=path, remedy=AGAIN)
+    task, signature = manifest.task, manifest.signature
+    if isinstance(task, Regression) and task.part == signature.head and (task.activation or "") != signature.activation:
+        raise UserError("the program is of an earlier version: it returns no logits", file=path, remedy=AGAIN)
     settings, words = read_settings(directory), load_tokenizer(directory)
     words.summary = settings.summary
     adopt_framing(words, directory)
     file = program_file(directory, manifest.format, manifest.precision)
     engine = ENGINES[manifest.format](file, torch.get_num_threads(), manifest.precision)
-    body, signature = body_on_meta(settings, manifest.vocabulary), manifest.signature
+    body = body_on_meta(settings, manifest.vocabulary)
     heads: dict[str, dict[str, Tensor]] = {} if signature.head == FEATURES else {signature.head: {}}
     pooling = read_pooling(directory, words)
     if pooling is not None and pooling.dense:
         heads[DENSE] = read_dense(directory, pooling.dense, settings.width)
-    model = Model(body, words, heads, manifest.labels, manifest.task, pooling=pooling)
+    model = Model(body, words, heads, manifest.labels, task, pooling=pooling)
     shown = display or Display(quiet=True)
     listed = directory / CHECKSUMS
-    known = fingerprint_values([fingerprint_path(listed if listed.is_file() else directory), words.sha256])
-    infinite = manifest.task is not None and manifest.task.infinite
+    parts = [fingerprint_path(listed if listed.is_file() else directory), words.sha256]
+    if pooling is not None:  # whose files have no checksums
+        parts += [fingerprint_values(pooling), fingerprint(heads.get(DENSE, {}))]
+    known = fingerprint_values(parts)
+    infinite = task is not None and task.infinite
     return model, ExportedBackend(engine, signature, engine.precision, settings.layers, shown, known, infinite)
 
 
@@ -271,16 +276,16 @@ def check_outputs(directory: Path, manifest: ExportManifest, model: Model, backe
         expected = [stored[f"output.{number}"] for number in range(len(samples))]
         same = all(np.array_equal(stored[f"input.{number}"], sample.ids) for number, sample in enumerate(samples))
     except (OSError, SafetensorError, KeyError) as error:
-        raise UserError("the file is missing or damaged", file=path, remedy="export the model again") from error
+        raise UserError("the file is missing or damaged", file=path, remedy=AGAIN) from error
     if not same:
-        raise UserError("the stored inputs are not those of this version", file=path, remedy="export the model again")
+        raise UserError("the stored inputs are not those of this version", file=path, remedy=AGAIN)
     computed = outputs(backend, model, backend.signature, samples)
     number = computed[0].shape[-1]
     if manifest.signature.head in NAMED and not len(manifest.labels) == len(set(manifest.labels)) == number:
         raise UserError(
             f"labels does not name the {number} labels of the program, each once",
             file=directory / MANIFEST,
-            remedy="export the model again",
+            remedy=AGAIN,
         )
     here = np.concatenate([_checked_columns(rows).ravel() for rows in computed])
     there = np.concatenate([rows.ravel() for rows in expected])

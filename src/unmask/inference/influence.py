@@ -50,22 +50,23 @@ class Attention:
     weights: np.ndarray
 
 
-def has_attention(encoder: Encoder) -> bool:
-    """Return whether `read_attention` can read an encoder."""
-    return any(isinstance(module, SelfAttention | RelativeAttention) for module in encoder.modules())
+def attention_obstacle(encoder: Encoder) -> str:
+    """Return why `read_attention` cannot read an encoder; "": it can."""
+    if not any(isinstance(module, SelfAttention | RelativeAttention) for module in encoder.modules()):
+        return "this model has no attention: it is not made of transformer layers"
+    exported = any(parameter.is_meta for parameter in encoder.parameters())
+    return "attention is computed by the weights of a model, which an exported one does not have" if exported else ""
 
 
 def read_attention(encoder: Encoder, sample: Sample) -> np.ndarray:
     """Return the attention probabilities of a sample in float32, (layers, heads, tokens, tokens).
 
     Raises:
-        UserError: the encoder has no attention, reads a sample of this length in windows, or its outputs are not
-            numbers.
+        UserError: the encoder has no attention or no weights, reads a sample of this length in windows, or its outputs
+            are not numbers.
     """
-    if not has_attention(encoder):
-        raise UserError(
-            "this model has no attention (ELMo is made of LSTMs)", remedy="use influence, which every model has"
-        )
+    if why := attention_obstacle(encoder):
+        raise UserError(why, remedy="use influence, which every model has with its last layer")
     weights_by_layer: list[Tensor] = []
 
     def absolute(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:

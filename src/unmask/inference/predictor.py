@@ -10,6 +10,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
+import numpy as np
+
+from unmask.data.batches.batch import Sample
 from unmask.data.labelled.choices_file import Choices
 from unmask.data.labelled.question_files import Question
 from unmask.data.labelled.table import Data, is_table
@@ -18,6 +21,7 @@ from unmask.inference.backend import Backend, TorchBackend
 from unmask.inference.encoder_model import EncoderModel
 from unmask.inference.explanation import Explainer
 from unmask.inference.exported import ExportedBackend
+from unmask.inference.pooling import normalized
 from unmask.model.model import Model
 from unmask.support.choices import ExplainMethod, as_texts
 from unmask.support.environment import check_memory
@@ -301,10 +305,17 @@ class Predictor(EncoderModel, Generic[P]):
 
     def _read(self, framed: Framed, explain: ExplainMethod | None) -> tuple[list[Any], list[str]]:
         """Return the predictions of framed examples, explained if that is asked for, and notes."""
-        predictions, notes = framed.read(self.backend.logits(self.task.part, framed.samples)), list(framed.notes)
+        predictions, notes = framed.read(self._logits(framed.samples)), list(framed.notes)
         if explain is not None:
             notes += Explainer(self.model, self.task, self.backend).explain(framed, predictions, explain)
         return predictions, notes
+
+    def _logits(self, samples: Sequence[Sample]) -> list[np.ndarray]:
+        """Return what the head of the task predicts; vectors of texts are also made without it, of the last layer."""
+        pooling = self.task.vectors.pooling
+        if pooling is None or self.backend.has_head(self.task.part):
+            return self.backend.logits(self.task.part, samples)
+        return [vector[None] for vector in normalized(self.framed_vectors(samples, pooling))]
 
     def stream(
         self, examples: Iterable[Any], notes: list[str] | None = None, *, explain: ExplainMethod | None = None

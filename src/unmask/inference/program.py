@@ -21,7 +21,6 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,8 +95,8 @@ class ProgramSignature(msgspec.Struct, frozen=True):
         head: name of the head; `FEATURES` without one.
         at: name of the positions that have a row of output each; "" without a head: all tokens.
         outputs: names of its outputs; several are the columns of one.
-        activation: what the model applies to them, "sigmoid" or "" for nothing, as programs return logits; those that
-            were exported before this was stated have applied it themselves.
+        activation: what is applied to them when they are read, "sigmoid" or "" for nothing: programs return logits.
+            Those that were exported before this was stated have applied it themselves, and are refused.
     """
 
     head: str
@@ -144,9 +143,6 @@ def build_program(model: Model, backend: TorchBackend, head: str) -> tuple[Progr
             "this head predicts tokens by queries beside the text, which an exported program does not have",
             remedy=f"export the hidden states: {argument('head', 'features')}",
         )
-    if isinstance(objective, RegressionHead) and objective.activation is not None:
-        objective = copy(objective)
-        objective.activation = None
     return Program(learner.encoder, objective, len(signature.outputs)).eval(), signature
 
 
@@ -165,9 +161,12 @@ def signature_of(backend: TorchBackend, head: str) -> ProgramSignature:
 
 
 def default_head(model: Model) -> str:
-    """Return the head to export: that of the task, else the masked-LM head, else `FEATURES`."""
+    """Return the head to export: that of the task, else the masked-LM head, else `FEATURES`, also for vectors of texts.
+
+    These are pooled from the last layer, as the files beside the program state.
+    """
     if model.task is not None:
-        return model.task.part
+        return model.task.part if model.task.vectors.pooling is None else FEATURES
     return "masked_lm" if "masked_lm" in model.heads else FEATURES
 
 

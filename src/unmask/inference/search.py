@@ -164,7 +164,7 @@ def embed_token_blocks(predictor: Predictor, texts: Iterator[str], notes: list[s
 
 def check_reranks(predictor: Predictor) -> None:
     """Raise a UserError if a model is no cross-encoder."""
-    if (task := predictor.model.task) is None or task.reranks is None:
+    if (task := predictor.model.task) is None or not task.reranks:
         raise UserError(
             f"{argument('teacher')} is no cross-encoder: it does not read two texts together and score them",
             remedy="name a cross-encoder, such as a model of the task ranking",

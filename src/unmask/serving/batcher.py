@@ -124,8 +124,6 @@ class Batcher:
             if watch is not None:
                 watch(work.future)
             return await work.future
-        except Refusal:
-            raise
         except BaseException:
             self._drop(work)
             raise
@@ -180,6 +178,9 @@ class Batcher:
             tokens, started = total_length(samples), time.monotonic()
             done = self._run(parts)
             seconds = time.monotonic() - started
+            for work, refusal in done:
+                if refusal is not None:
+                    self._drop(work)
             with self._ready:
                 self._pending -= tokens
                 speed = tokens / max(seconds, 1e-6)

@@ -29,8 +29,7 @@ from starlette.routing import Route
 from unmask.data.batches.batch import Sample, total_length
 from unmask.data.labelled.tagged_sentence import split_text
 from unmask.families import family_of
-from unmask.inference.exported import ExportedBackend
-from unmask.inference.influence import frame_influence, has_attention, read_attention
+from unmask.inference.influence import attention_obstacle, frame_influence, read_attention
 from unmask.inference.pooling import Token, frame_tokens
 from unmask.metrics.token_classification import split_tag
 from unmask.serving.batcher import ComputeJob
@@ -129,8 +128,8 @@ def attention_job(served: Served, request: AttentionRequest) -> ComputeJob:
     encoder = served.model.encoder
     texts = [request.inputs] if isinstance(request.inputs, str) else request.inputs
     _check(served, texts, most=2)
-    if not has_attention(encoder):
-        raise invalid(f"{argument('model')}: this model has no attention: ELMo is made of LSTMs")
+    if why := attention_obstacle(encoder):
+        raise invalid(f"{argument('model')}: {why}")
     sample, tokens = frame_tokens(served.tokenizer, texts, served.readable)
     per_pair = encoder.settings.layers * encoder.settings.heads
     if len(tokens) ** 2 * per_pair > MAX_WEIGHTS:
@@ -228,12 +227,11 @@ def describe(served: Served) -> ModelViews:
         named = family_of(settings).kind, settings.shape
     views = ["fill"] if served.has("/fill") else []
     views += [served.route.view] if served.route is not None and served.route.view else []
-    exported = isinstance(served.predictor.backend, ExportedBackend)  # without weights to compute attention with
     labels = served.model.labels if served.has("/predict") else ()
     views += ["search"] if served.has("/rerank") else []
     views += ["similarity"] if served.compares else []
     views += ["audit", "suggest"] if labels else []
-    views += ["attention"] if has_attention(encoder) and not exported else []
+    views += [] if attention_obstacle(encoder) else ["attention"]
     views += ["compare"] if served.has("/playground/influence") else []
     return ModelViews(
         *(served.name, *named, views),

@@ -28,7 +28,6 @@ from unmask.serving.refusals import invalid, too_long
 from unmask.serving.served import Served, cut
 from unmask.support.choices import PromptName
 from unmask.support.messages import argument
-from unmask.tasks.regression import logits_of
 from unmask.tasks.routes import Direction, Request, is_left
 from unmask.tasks.rows import cut_longer
 
@@ -145,12 +144,13 @@ def rerank(served: Served, request: RerankRequest) -> ComputeJob:
         Refusal: there are too many texts or none, or one is empty or too long.
     """
     truncate, left = bool(request.truncate), is_left(request.truncation_direction)
-    job = _score(served, request, request.query, request.texts, truncate=truncate, left=left, raw=request.raw_scores)
+    job = _score(served, request, request.query, request.texts, truncate=truncate, left=left)
 
     def read(rows: list[np.ndarray]) -> list[Rank]:
-        scores = job.read(rows)
+        raw = job.read(rows)
+        scores = raw if request.raw_scores else _shown(served, raw)
         shown = request.texts if request.return_text else [None] * len(scores)
-        return [Rank(index, float(scores[index]), shown[index]) for index in _in_order(scores)]
+        return [Rank(index, float(scores[index]), shown[index]) for index in _in_order(raw)]
 
     return replace(job, read=read)
 
@@ -166,9 +166,10 @@ def cohere(served: Served, request: CohereRequest) -> ComputeJob:
     tokens = total_length(job.samples)
 
     def read(rows: list[np.ndarray]) -> CohereResponse:
-        scores = job.read(rows)
+        raw = job.read(rows)
+        scores = _shown(served, raw)
         shown = [CohereDocument(text) if request.return_documents else None for text in texts]
-        best = _in_order(scores)[: request.top_n]
+        best = _in_order(raw)[: request.top_n]
         results = [CohereResult(index, float(scores[index]), shown[index]) for index in best]
         return CohereResponse(results, served.name, TokenUsage(tokens))
 
@@ -199,10 +200,9 @@ def _score(
     *,
     truncate: bool,
     left: bool = False,
-    raw: bool = False,
     most: int | None = None,
 ) -> ComputeJob:
-    """Return the job of the scores of texts; it reads an array, (texts,).
+    """Return the job of the scores of texts, of a cross-encoder logits; it reads an array, (texts,).
 
     Args:
         served: the model.
@@ -211,7 +211,6 @@ def _score(
         texts: the texts.
         truncate: whether texts that are too long are truncated.
         left: whether they are truncated at their beginning.
-        raw: whether the scores of a cross-encoder are logits.
         most: maximum number of tokens of a text; None: as many as the model reads.
     """
     task = served.model.task
@@ -234,17 +233,17 @@ def _score(
     for ids in others:
         first, second = cut_longer(len(question), len(ids), capacity)
         samples.append(frame.wrap(cut(question, int(first), left), cut(ids, int(second), left)))
-    is_logit = task.reranks == "logits"
 
     def read(rows: list[np.ndarray]) -> np.ndarray:
-        scores = np.concatenate(rows)[:, 0].astype(np.float64)  # (texts,)
-        if is_logit == raw:
-            return scores
-        if raw:
-            return logits_of(np.concatenate(rows)[:, 0])
-        return np.exp(-np.logaddexp(0, -scores))  # the sigmoid
+        logits: np.ndarray = np.concatenate(rows)[:, 0].astype(np.float64)
+        return logits
 
     return ComputeJob(task.part, served.checked(request, samples), read)
+
+
+def _shown(served: Served, scores: np.ndarray) -> np.ndarray:
+    """Return scores as they are shown, (texts,): of logits the sigmoids, whose order is less exact."""
+    return np.exp(-np.logaddexp(0, -scores)) if served.reranks else scores
 
 
 def _compare(

@@ -22,6 +22,7 @@ from unmask.inference.explanation import explains
 from unmask.inference.fill import HEADS, Mask, MaskFiller, find_masks, mask_head, read_candidates
 from unmask.inference.pooling import normalized
 from unmask.inference.predictor import Predictor
+from unmask.nn.encoders.encoder import CHARACTERS
 from unmask.serving.batcher import Batcher, ComputeJob, Head
 from unmask.serving.metrics import Meter
 from unmask.serving.refusals import field_of, invalid, main_field, too_large, too_long
@@ -31,6 +32,7 @@ from unmask.support.errors import UserError
 from unmask.support.messages import argument
 from unmask.tasks.routes import Request, Route, TaskRequest, VectorsRequest, is_left
 from unmask.tasks.rows import TextTask, as_rows, cut_longer
+from unmask.tasks.task import Vectors
 from unmask.tasks.token_vectors import TokenEncoder
 
 OF_LAYERS = ("/embed_all", "/features", "/playground/influence")
@@ -88,7 +90,7 @@ class Served:
     @property
     def reranks(self) -> bool:
         """Whether it is a cross-encoder."""
-        return self.route is not None and self.predictor.task.reranks is not None
+        return self.route is not None and self.predictor.task.reranks
 
     @property
     def token_vectors(self) -> TokenEncoder | None:
@@ -136,11 +138,13 @@ class Served:
 
     def has(self, path: str) -> bool:
         """Return whether the model can do what a route does."""
+        vectors = Vectors() if self.model.task is None else self.model.task.vectors
+        if path == "/embed_all" and vectors.tokens is not None:
+            return self.token_vectors is not None
         if path in OF_LAYERS:
             return self.predictor.backend.has_layers
         if path in OF_VECTORS:
-            sparse = self.model.task is not None and self.model.task.vectors.sparse
-            return self.predictor.backend.has_layers and self.token_vectors is None and not sparse
+            return self.predictor.backend.has_layers and vectors.tokens is None and not vectors.sparse
         if path == RERANK:
             return self.reranks or self.compares or self.token_vectors is not None
         if path == "/explain":
@@ -209,7 +213,8 @@ class Served:
         """Return the token ids of a request, a list for each text; None if it has texts.
 
         Raises:
-            Refusal: texts and ids are mixed, there are too many or none, or the model has no such token.
+            Refusal: texts and ids are mixed, there are too many or none, the model has no such token, or it reads the
+                characters of words, and an id stands for all that its vocabulary lacks.
         """
         if isinstance(inputs, str) or all(isinstance(item, str) for item in inputs):
             return None
@@ -222,6 +227,8 @@ class Served:
             raise too_large(f"{field}: more than {most} inputs; send several requests")
         if not all(0 <= id < self.tokenizer.size for ids in lists for id in ids):
             raise invalid(f"{field}: token ids of this model are from 0 to {self.tokenizer.size - 1}")
+        if CHARACTERS in self.model.encoder.provides and any(self.tokenizer.unk in ids for ids in lists):
+            raise invalid(f"{field}: {self.tokenizer.unk} is the token id of all unknown words; pass texts")
         return [np.array(text_ids, np.int32) for text_ids in lists]
 
     def embed_ids(

@@ -118,6 +118,7 @@ def _without_computing(response: Any) -> ComputeJob:
 def _tokens(served: Served, text: str, *, special: bool) -> list[SimpleToken]:
     """Return the tokens of a text; `special`: with those that are added to it."""
     ids, spans = served.tokenizer.encode_offsets(text)
+    ids = np.where(ids < served.tokenizer.size, ids, served.tokenizer.unk)  # only this process knows those of others
     ends = [0, *accumulate(len(character.encode("utf8", "replace")) for character in text)]  # of characters, in bytes
     tokens = [
         SimpleToken(int(id), text[start:stop], False, ends[start], ends[stop])

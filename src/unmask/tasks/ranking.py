@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import replace
 from statistics import fmean
 from typing import Any, ClassVar, Literal
 
@@ -51,7 +51,7 @@ from unmask.support.model_card import Card
 from unmask.tasks.holding_out import choose_enough_units
 from unmask.tasks.mistakes import Mistake, Passage
 from unmask.tasks.pooled_head import PooledHead
-from unmask.tasks.regression import Score, ScoreTask, all_equal, logits_of, numbers
+from unmask.tasks.regression import Score, ScoreTask, all_equal, numbers
 from unmask.tasks.rows import are_pairs, with_labels
 from unmask.tasks.task import Framed, HeadOrigin, Notes, Reason, Refusals, Training
 
@@ -115,6 +115,11 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
         if self.windows > 1 or not self.pairs:
             raise ValueError("a query and a passage are a pair of texts in one window")
 
+    @property
+    def is_probability(self) -> bool:
+        """See `ScoreTask`."""
+        return self.activation == "sigmoid"
+
     def describe_model(self, labels: Sequence[str]) -> dict[str, dict[str, Any]]:
         """See `Task`."""
         return {"reranker": {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}}
@@ -144,16 +149,19 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
         most = max(grades) if self.most is None else self.most
         if least >= most:
             raise all_equal(examples)
-        if loss in ("binary", "softmax"):
-            for row, grade in zip(examples, grades, strict=True):
-                if not least <= grade <= most:
-                    raise UserError(
-                        f"the grade {grade:g} is not from task.least = {least:g} to task.most = {most:g}",
-                        file=row.file,
-                        line=row.line,
-                    )
         activation = self.activation or ("sigmoid" if loss == "binary" else "identity")
         return msgspec.structs.replace(self, loss=loss, least=least, most=most, activation=activation)
+
+    def check_gold(self, examples: Sequence[Row]) -> None:
+        """See `Task`: the losses `binary` and `softmax` take grades from the least to the most."""
+        least, most = self._extremes
+        for row, grade in zip(examples, numbers(examples), strict=True):
+            if self.loss in ("binary", "softmax") and not least <= grade <= most:
+                raise UserError(
+                    f"the grade {grade:g} is not from task.least = {least:g} to task.most = {most:g}",
+                    file=row.file,
+                    line=row.line,
+                )
 
     def _suited_loss(self, examples: Sequence[Row]) -> Loss:
         """Return the loss; see `loss`."""
@@ -180,29 +188,11 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
 
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`: with `gold`, a sample per pair, or per query; otherwise, one per pair."""
-        texts = self.frame_texts(tokenizer, examples, None)
-        samples, notes = texts.samples, texts.notes
-        if gold:
-            samples, more = self._graded(samples, examples)
-            notes = (*notes, *more)
-
-        def read(logits: Sequence[np.ndarray]) -> list[Score]:
-            if not logits:
-                return []
-            raw = torch.from_numpy(np.concatenate(logits)[:, 0]).double()  # (pairs,): float32 has few numbers near 1
-            scores = (raw.sigmoid() if self.activation == "sigmoid" else raw).tolist()
-            return [
-                Score(row.values["text"], score, row.values["text_b"], was_cut)
-                for row, score, was_cut in zip(examples, scores, texts.cut, strict=True)
-            ]
-
-        words = partial(self.sample_words, tokenizer, examples, texts)
-        return Framed(samples, read, notes, texts.mean, texts.cut, words)
-
-    def rankable(self, predictions: Sequence[Score]) -> np.ndarray:
-        """See `ScoreTask`: of probabilities, the logits."""
-        scores = super().rankable(predictions)
-        return logits_of(scores) if self.activation == "sigmoid" else scores
+        framed = self.framed(tokenizer, examples, self.frame_texts(tokenizer, examples, None))
+        if not gold:
+            return framed
+        samples, notes = self._graded(framed.samples, examples)
+        return replace(framed, samples=samples, notes=(*framed.notes, *notes))
 
     def metrics_of(self, examples: Sequence[Row], labels: Sequence[str]) -> Sequence[str]:
         """See `Task`: four, if all grades are whole numbers."""
@@ -235,8 +225,8 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
         return measure
 
     def _gains(self, examples: Sequence[Row]) -> np.ndarray:
-        """Return the gain of each passage, (examples,)."""
-        return np.array(numbers(examples)) - (self.least or 0.0)
+        """Return the gain of each passage, (examples,): none for grades below the least, which others may have."""
+        return np.maximum(np.array(numbers(examples)) - (self.least or 0.0), 0)
 
     def labelled(self, examples: Sequence[Row], predictions: Sequence[Score]) -> list[Row]:
         """See `Task`; with the binary and the softmax loss, the grades that stand for the probabilities."""
@@ -285,12 +275,15 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
         grades = np.array(numbers(rows), np.float32)
         if self.loss == "binary":
             least, most = self._extremes
-            targets = (grades - least) / (most - least)
+            targets = ((grades - least) / (most - least)).clip(0, 1)  # those of dev examples may be beyond the extremes
             return [
                 sample.add(labels={GRADE: targets[number : number + 1]}) for number, sample in enumerate(samples)
             ], ()
         gains = grades - np.float32(self.least or 0)
         joined, queries = list[Sample](), _compared(rows, self.loss)
+        if self.loss in ("softmax", None):  # of shares none is below 0, and one is above
+            gains = gains.clip(0)
+            queries = [members for members in queries if gains[members].any()]
         for members in queries:
             best, *others = members[np.argsort(-grades[members], kind="stable")].tolist()
             count = -(-len(others) // (self.passages - 1))

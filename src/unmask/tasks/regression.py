@@ -16,8 +16,9 @@ from typing import ClassVar, Literal
 
 import msgspec
 import numpy as np
+import torch
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy, binary_cross_entropy_with_logits
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 from unmask.data.batches.batch import Batch
 from unmask.data.labelled.columns import LABELS, NUMBERS, SIMILARITY, Fields
@@ -33,7 +34,7 @@ from unmask.tasks.explained import Decision, Explanation
 from unmask.tasks.mistakes import Mistake
 from unmask.tasks.pooled_head import TextHead
 from unmask.tasks.routes import Scored
-from unmask.tasks.rows import TextTask, are_pairs, passages, with_labels
+from unmask.tasks.rows import FramedTexts, TextTask, are_pairs, passages, with_labels
 from unmask.tasks.task import Columns, Framed, Notes, Paths, Reason, Refusals
 
 SCORE = "score"
@@ -77,13 +78,36 @@ class ScoreTask(TextTask, frozen=True, kw_only=True):
         return with_numbers(rows, notes) if gold else rows
 
     @property
-    def reranks(self) -> Literal["logits", "probabilities"] | None:
-        """See `Task`: none if it was trained on single texts, or reads them in windows."""
-        return None if self.pairs is False or self.windows > 1 else "logits"
+    def reranks(self) -> bool:
+        """See `Task`: unless it was trained on single texts, or reads them in windows."""
+        return self.pairs is not False and self.windows == 1
+
+    @property
+    def is_probability(self) -> bool:
+        """Whether its number is a probability: the sigmoid of what the head returns."""
+        return False
+
+    def framed(self, tokenizer: Tokenizer, examples: Sequence[Row], texts: FramedTexts) -> Framed:
+        """Return framed texts, or pairs, and how numbers are read of what the head returns for them."""
+
+        def read(outputs: Sequence[np.ndarray]) -> list[Score]:
+            if not outputs:
+                return []
+            means = torch.from_numpy(texts.mean(outputs)[:, 0]).double()  # (examples,): float32 has few numbers near 1
+            scores = (means.sigmoid() if self.is_probability else means).tolist()
+            return [
+                Score(row.values["text"], score, row.values.get("text_b"), was_cut)
+                for row, score, was_cut in zip(examples, scores, texts.cut, strict=True)
+            ]
+
+        words = partial(self.sample_words, tokenizer, examples, texts)
+        return Framed(texts.samples, read, texts.notes, texts.mean, texts.cut, words)
 
     def rankable(self, predictions: Sequence[Score]) -> np.ndarray:
-        """Return numbers in the order of the scores, which float32, as trec_eval has them, tells apart, too."""
-        return np.array([prediction.score for prediction in predictions])
+        """Return numbers in the order of the scores, which float32, as trec_eval has them, tells apart, too: of
+        probabilities, the logits."""
+        scores = np.array([prediction.score for prediction in predictions])
+        return logits_of(scores) if self.is_probability else scores
 
     def decisions(self, logits: np.ndarray, labels: Sequence[str]) -> list[Decision]:
         """See `Task`: the number."""
@@ -109,8 +133,9 @@ class Regression(ScoreTask, frozen=True, kw_only=True, tag="regression"):
     Attributes:
         mean, deviation: the mean and the standard deviation by which labels are normalized; None: those of the training
             labels, so that their scale does not matter.
-        activation: what is applied to the number: "sigmoid" if a cross-encoder of sentence-transformers states it, and
-            for its students; the labels are then probabilities, and the loss is the cross-entropy; None: nothing.
+        activation: what is applied to the number that the head returns: "sigmoid" if a cross-encoder of
+            sentence-transformers states it, and for its students; the labels are then probabilities, and the loss is
+            the cross-entropy; None: nothing.
     """
 
     mean: float | None = None
@@ -131,10 +156,9 @@ class Regression(ScoreTask, frozen=True, kw_only=True, tag="regression"):
             raise ValueError("mean must be a number")
 
     @property
-    def reranks(self) -> Literal["logits", "probabilities"] | None:
-        """See `Task`."""
-        given = super().reranks
-        return "probabilities" if given and self.activation == "sigmoid" else given
+    def is_probability(self) -> bool:
+        """See `ScoreTask`."""
+        return self.activation == "sigmoid"
 
     def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
         """See `Task`: none."""
@@ -148,8 +172,12 @@ class Regression(ScoreTask, frozen=True, kw_only=True, tag="regression"):
         values = np.array(numbers(examples))
         if len(set(values)) < 2 and self.deviation is None:
             raise all_equal(examples)
-        if self.activation is not None:
-            return self._settled_on_probabilities(examples, values, pairs)
+        if self.is_probability:
+            if self.mean is not None or self.deviation is not None:
+                raise UserError(
+                    "task.mean and task.deviation have no effect with task.activation", remedy="remove them"
+                )
+            return msgspec.structs.replace(self, pairs=pairs)
         mean = float(values.mean()) if self.mean is None else self.mean
         deviation = float(values.std()) if self.deviation is None else self.deviation
         if deviation < max(LEAST, FINEST * abs(mean)):
@@ -160,19 +188,16 @@ class Regression(ScoreTask, frozen=True, kw_only=True, tag="regression"):
             )
         return msgspec.structs.replace(self, mean=mean, deviation=deviation, pairs=pairs)
 
-    def _settled_on_probabilities(self, examples: Sequence[Row], values: np.ndarray, pairs: bool) -> Regression:
-        """Return the task with numbers that are not normalized, for labels that are probabilities; see `settle`."""
-        if self.mean is not None or self.deviation is not None:
-            raise UserError("task.mean and task.deviation have no effect with task.activation", remedy="remove them")
-        for row, value in zip(examples, values.tolist(), strict=True):
-            if not 0 <= value <= 1:
+    def check_gold(self, examples: Sequence[Row]) -> None:
+        """See `Task`: with a sigmoid the labels are probabilities."""
+        for row, value in zip(examples, numbers(examples), strict=True):
+            if self.is_probability and not 0 <= value <= 1:
                 raise UserError(
                     f"the label {value:g} is not a probability, as those of a sigmoid (task.activation) are",
                     file=row.file or None,
                     line=row.line or None,
                     remedy="scale the labels to the range from 0 to 1",
                 )
-        return msgspec.structs.replace(self, pairs=pairs)
 
     def build(self, spec: HeadSpec, labels: Sequence[str]) -> RegressionHead:
         """See `Task`."""
@@ -184,22 +209,7 @@ class Regression(ScoreTask, frozen=True, kw_only=True, tag="regression"):
         if gold:
             values = (np.array(numbers(examples)) - (self.mean or 0.0)) / (self.deviation or 1.0)
             targets = {"regression": values.astype(np.float32)[:, None]}
-        texts = self.frame_texts(tokenizer, examples, targets)
-
-        def read(logits: Sequence[np.ndarray]) -> list[Score]:
-            if not logits:
-                return []
-            return [
-                Score(row.values["text"], float(value), row.values.get("text_b"), was_cut)
-                for row, (value,), was_cut in zip(examples, texts.mean(logits), texts.cut, strict=True)
-            ]
-
-        def outputs(numbers: Sequence[np.ndarray]) -> np.ndarray:
-            means = texts.mean(numbers)
-            return logits_of(means) if self.activation == "sigmoid" else means
-
-        words = partial(self.sample_words, tokenizer, examples, texts)
-        return Framed(texts.samples, read, texts.notes, outputs, texts.cut, words)
+        return self.framed(tokenizer, examples, self.frame_texts(tokenizer, examples, targets))
 
     def metrics_of(self, examples: Sequence[Row], labels: Sequence[str]) -> Sequence[str]:
         """See `Task`."""
@@ -235,7 +245,7 @@ class RegressionHead(TextHead):
         spec: the properties of the body under the head.
         mean: the mean of the labels.
         deviation: the standard deviation of the labels.
-        activation: what is applied to the numbers; see `Regression`.
+        activation: what is applied to the numbers when they are read; see `Regression`.
     """
 
     def __init__(
@@ -245,9 +255,8 @@ class RegressionHead(TextHead):
         self.mean, self.deviation, self.activation = mean, deviation, activation
 
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
-        """Return the numbers, (texts, 1)."""
-        numbers = self.mean + self.deviation * super().predict(encoder, encoded, batch).float()
-        return numbers.sigmoid() if self.activation == "sigmoid" else numbers
+        """Return the numbers, (texts, 1), before the activation."""
+        return self.mean + self.deviation * super().predict(encoder, encoded, batch).float()
 
     def published(self) -> dict[str, Tensor]:
         """See `Objective`: a linear unit that returns unnormalized numbers."""
@@ -261,18 +270,18 @@ class RegressionHead(TextHead):
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`."""
-        predicted = super().predict(encoder, encoded, batch).float().squeeze(1)  # (texts,)
+        predicted = super().predict(encoder, encoded, batch).float().squeeze(1)  # (texts,), neither scaled nor shifted
         gold = self.gold(batch, "regression").squeeze(1)
         if self.activation == "sigmoid":
-            logits = self.mean + self.deviation * predicted
-            return Part(binary_cross_entropy_with_logits(logits, gold, reduction="sum"), {})
+            return Part(binary_cross_entropy_with_logits(predicted, gold, reduction="sum"), {})
         return Part((predicted - gold).square().sum(), {})
 
     def imitate(self, logits: Tensor, targets: Tensor, batch: Batch, temperature: float) -> Part:
         """See `Objective`: the squared error of normalized numbers, or the cross-entropy of probabilities; a
         temperature has no effect."""
         if self.activation == "sigmoid":
-            return Part(binary_cross_entropy(logits.float(), targets.float(), reduction="sum"), {})
+            probabilities = targets.float().sigmoid()
+            return Part(binary_cross_entropy_with_logits(logits.float(), probabilities, reduction="sum"), {})
         return Part(((logits - targets.float()) / self.deviation).square().sum(), {})
 
 

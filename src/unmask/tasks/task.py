@@ -104,7 +104,8 @@ class Vectors:
     """The vectors that a task trains, by which texts are compared: those of texts, of tokens, sparse ones, or none.
 
     Attributes:
-        pooling: how vectors of whole texts are made; None: they are not trained.
+        pooling: how vectors of whole texts are made, which the head predicts, (1, width), divided by their norms but
+            not cut; None: they are not trained.
         tokens: how vectors of tokens are made and compared; None: they are not trained.
         sparse: whether vectors are weights of the tokens of the vocabulary: for a single text the head predicts them,
             (1, vocabulary), none below 0, and the prediction is a `sparse.SparseVector`.
@@ -219,9 +220,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return {}
 
     @property
-    def reranks(self) -> Literal["logits", "probabilities"] | None:
-        """What the head gives a pair of texts, by which the passages of a query can be ordered; None: no one number."""
-        return None
+    def reranks(self) -> bool:
+        """Whether its head gives a pair of texts one number, a logit, by which the passages of a query are ordered."""
+        return False
 
     @property
     def vectors(self) -> Vectors:
@@ -346,6 +347,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def settle(self, examples: Sequence[Any], labels: Sequence[str]) -> Self:
         """Return the task with the settings resolved that depend on the training examples."""
         return self
+
+    def check_gold(self, examples: Sequence[Any]) -> None:
+        """Raise a UserError for gold labels that the loss, with the settings that `settle` resolved, cannot learn."""
 
     def contrasts(self, examples: Sequence[Any]) -> bool:
         """Return whether training examples are each other's negatives, so that larger steps teach more."""

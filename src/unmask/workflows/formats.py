@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from unmask.data.batches.batch import Sample
 from unmask.data.labelled.table import Data, Source, as_sources
 from unmask.families.checkpoints.allennlp import write
 from unmask.inference.evaluation.scoring import evaluate_task
@@ -19,6 +20,8 @@ from unmask.support.errors import UserError, nearest, refuse_idle
 from unmask.support.fingerprint import fingerprint
 from unmask.support.messages import argument
 from unmask.support.model_card import Origin, model_card
+from unmask.tasks.rows import frame_rows
+from unmask.tasks.tagged import read_unlabeled
 from unmask.training.runs.display import Display
 from unmask.workflows import EXPORTERS, PROGRAMS
 
@@ -52,7 +55,8 @@ def export(
             collection, and load also read; or one of an installed package (`unmask.exporters`).
         precision: number format; bf16 for openvino, int8 for onnx and openvino.
         head: head to export; by default the task's, or masked_lm, or features.
-        data: labeled examples: calibrate int8 by them (openvino), and refuse it if it is significantly worse on them.
+        data: labeled examples: calibrate int8 by them (openvino), and refuse it if it is significantly worse on them;
+            for int8 (openvino) of a model that was not fine-tuned, texts.
         columns: names of the columns of data, as for evaluate.
         encoding: encoding of the files of data; by default UTF-8, or what a byte-order mark declares.
         target: processors that int8 is made for: any, or the closest on this one, which other programs may compute
@@ -100,12 +104,16 @@ def export(
             display.say(note)
         display.say(f"{format}: {folder}")
         return None
-    examples = _examples(loaded, sources, columns)
-    samples = []
+    wanted, examples, samples = Export(format, precision, head, target), list[Any](), list[Sample]()
+    if loaded.task is None and wanted.calibrated and sources:
+        texts = read_unlabeled(sources, columns=columns or {}, kind=None, notes=[])[:CALIBRATION]
+        samples = frame_rows(loaded.tokenizer, texts, loaded.encoder.longest).samples
+    else:
+        examples = _examples(loaded, sources, columns)
     if loaded.task is not None and examples:
         samples = loaded.task.frame(loaded.tokenizer, examples[:CALIBRATION], loaded.labels, gold=False).samples
     with new_directory(folder) as aside:
-        manifest = export_model(loaded, Export(format, precision, head, target), aside, samples)
+        manifest = export_model(loaded, wanted, aside, samples)
         display.say(f"largest difference from the original: {manifest.difference:.2g} of {manifest.scale:.3g}")
         compared = _compare(loaded, aside, sources, columns, precision, (str(out), str(model))) if examples else None
     made = f"{manifest.precision}, {manifest.signature.head}"

@@ -82,6 +82,23 @@ def test_a_student_of_a_cross_encoder_with_a_sigmoid_learns_its_probabilities(tu
     assert np.abs(np.subtract(taught, learned)).mean() < 2 * np.std(taught)
 
 
+def test_labels_of_another_range_are_refused_only_where_they_are_learned(tuned, examples, tmp_path):
+    """STS-B has labels from 0 to 5, and the scores of a cross-encoder with a sigmoid are from 0 to 1."""
+    model = load_model(tuned("regression"))
+    save_model(tmp_path / "teacher", replace(model, task=Regression(length=32, activation="sigmoid")), "")
+    given = {"train": examples / "regression.tsv"}
+    run = learn("distilbert-mini", tmp_path / "teacher", tmp_path / "run", **given)
+    assert "pearson" in json.loads((run.path / "dev.json").read_text())["metrics"]
+    for settings, baseline in (({"distillation.gold": 1.0}, False), ({}, True)):
+        with pytest.raises(UserError, match=r"regression\.tsv:\d+: the label \S+ is not a probability"):
+            learn(
+                *("distilbert-mini", tmp_path / "teacher", tmp_path / "other"),
+                settings=settings,
+                baseline=baseline,
+                **given,
+            )
+
+
 def test_examples_without_words_cannot_be_augmented(tuned, tmp_path):
     (tmp_path / "numbers.tsv").write_text("text\tlabel\n" + "1 2 3\tyes\n4 5 6\tno\n" * 20)
     with pytest.raises(UserError, match="no word of the examples can be replaced: none consists of letters, or all"):

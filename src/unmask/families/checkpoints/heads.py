@@ -291,6 +291,8 @@ CLASSIFIERS = ("classification", "multi_label", "regression", "ranking", "token_
 
 NAMED = ("classification", "multi_label", "token_classification")
 """Task heads whose outputs have names."""
+NUMBERS = frozenset({"regression", "ranking"})
+"""Task heads with one output, a number."""
 MULTI_LABEL = "multi_label_classification"
 """problem_type in config.json of a classifier that decides on each label separately."""
 _MULTI_LABEL = re.compile(r"Multi_?[Ll]abel")
@@ -408,7 +410,7 @@ def read_labels(
     head = next((heads[name] for name in NAMED if name in heads), None)
     if head is None:
         has_own_head = any(name.startswith(OWN) for names in heads.values() for name in names.values())
-        added = has_own_head and config.get("problem_type") != "regression"  # the head of a task from a plug-in
+        added = has_own_head and not NUMBERS & heads.keys()  # the head of a task from a plug-in
         names = config.get("id2label") if added else None
         return tuple(map(str, names.values())) if isinstance(names, dict) else ()
     number = len(tensors[head["out.weight"]]) if "out.weight" in head else 0

@@ -32,6 +32,7 @@ from unmask.families.checkpoints.check import body_on_meta, check, check_decoder
 from unmask.families.checkpoints.config_file import CLASSES, NEW_KEY, check_config, check_files, read_activation
 from unmask.families.checkpoints.heads import (
     MULTI_LABEL,
+    NUMBERS,
     OUR_KEY,
     OWN,
     OWN_POOLER,
@@ -62,6 +63,8 @@ from unmask.support.messages import argument
 
 POOLED_TASKS = ("regression", "classification", "multi_label")
 """Heads that score whole texts."""
+SCORES = NUMBERS | {"multi_label"}
+"""Those whose scores are not shares of one whole, and have an activation of their own."""
 TOKENS_KEY = "unmask_pretrained_tokens"
 """Key of config.json for the number of tokens that the encoder was pretrained on."""
 
@@ -178,7 +181,8 @@ def _activation(
     """Return the activation of a classifier of another program; see `Pretrained`."""
     head = next((name for name in POOLED_TASKS if "out.weight" in heads.get(name, {})), "")
     outputs = len(tensors[heads[head]["out.weight"]]) if head else 0
-    return read_activation(config, directory, outputs, several=head == "multi_label") if head else ""
+    activation = read_activation(config, directory, outputs, several=head == "multi_label") if head else ""
+    return activation if head in NUMBERS else ""
 
 
 def write(
@@ -239,10 +243,14 @@ def write_config(
     known = () if "downstream" in heads else tuple(sorted(heads & form.heads.keys()))
     architecture = form.architectures.get(known, form.architectures[()])
     config = {"pad_token_id": pad, **_config(form, encoder.settings, encoder.vocabulary, architecture, labels)}
-    if heads & {"regression", "ranking"}:
-        config |= {"problem_type": "regression", "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
-        if task is not None:  # otherwise a CrossEncoder returns the sigmoid of the number
-            config[NEW_KEY] = {"activation_fn": CLASSES[task.get("activation") or "identity"]}
+    if heads & SCORES:
+        activation = "sigmoid" if "multi_label" in heads else (task or {}).get("activation") or "identity"
+        if activation == "identity":  # otherwise a pipeline of transformers returns the sigmoid of the number
+            config["problem_type"] = "regression"
+        if task is not None:  # otherwise a CrossEncoder returns the sigmoid of one number, and several as they are
+            config[NEW_KEY] = {"activation_fn": CLASSES[activation]}
+    if heads & NUMBERS:
+        config |= {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
     if "multi_label" in heads:
         config["problem_type"] = MULTI_LABEL
     if task is not None:

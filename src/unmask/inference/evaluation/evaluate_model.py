@@ -128,9 +128,7 @@ def evaluate(
 
     def load(source: str | Path) -> Predictor:
         predictor = whole(source)
-        reranks = (
-            collection is not None and predictor.model.task is not None and predictor.model.task.reranks is not None
-        )
+        reranks = collection is not None and predictor.model.task is not None and predictor.model.task.reranks
         return predictor if reranks else predictor.with_dimensions(dimensions)
 
     if collection is not None:

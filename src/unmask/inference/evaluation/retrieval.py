@@ -159,7 +159,7 @@ def _rank(
         if first is None:
             return rank_by_token_vectors(predictor, collection, depth or DEPTH)
         return rerank(partial(score_by_tokens, predictor, {}), collection, first, depth or RERANKED)
-    if task is None or task.reranks is None:
+    if task is None or not task.reranks:
         return rank_by_vectors(predictor, collection, depth or DEPTH)
     if first is None:
         raise UserError(

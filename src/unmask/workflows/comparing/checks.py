@@ -197,6 +197,7 @@ def settle_scoring(comparison: Comparison, name: str, data: TaskData) -> dict[st
     sizes = [drawn(parts.train, sized.limit, {}) for _, sized in by_size(name, data)]
     _check_labels(recipe.task, parts)
     task = recipe.task.settle(parts.train, parts.labels)
+    task.check_gold(parts.train)
     recipe = msgspec.structs.replace(recipe, task=task)
     for chosen in sizes:
         tunes = task.tunes and not by_folds(recipe, chosen)

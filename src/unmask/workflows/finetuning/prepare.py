@@ -158,6 +158,8 @@ def assemble(
         UserError: examples, recipe and model are inconsistent.
     """
     task = recipe.task
+    if recipe.distillation is None or recipe.distillation.gold:
+        task.check_gold(data.train)
     base = base.with_tokens(task.new_tokens(base.tokenizer), recipe.seed)
     learner, reuses_head = build_learner(base, data.labels, recipe, teacher)
     learner.to(machine.device)
