@@ -59,7 +59,7 @@ def test_a_trained_albert_fills_masks_as_in_transformers(shared, capsys):
         (("fill", "--model", "{line}/run", "\udcff [MASK]"), "a lone surrogate"),
         (("fill", "--model", "{line}/tuned", "The [MASK]."), "no masked-LM head"),
         (("fill", "--model", "{line}/run", "No mask here."), "no mask in 'No mask here.'"),
-        (("fill", "--model", "{line}/run", "The [MASK].", "--top", "0"), "pass --top 1 or more"),
+        (("fill", "--model", "{line}/run", "The [MASK].", "--top", "0"), "--top 0: not a whole number of 1 or more"),
         (
             ("fill", "--model", "{line}/run", "dog " * 70 + "[MASK]"),
             "but the model reads at most 64; shorten it",
