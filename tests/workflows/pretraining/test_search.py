@@ -4,6 +4,7 @@ Costs are estimated as runs count them: operations per token, tokens of a budget
 """
 
 import json
+import math
 from functools import partial
 
 import pytest
@@ -18,7 +19,7 @@ from unmask.training.runs.directory import RunDirectory
 from unmask.training.settings import BudgetSettings
 from unmask.workflows.pretraining.launch import pretrain
 from unmask.workflows.pretraining.pretrain import pretrain_corpus
-from unmask.workflows.pretraining.search import FACTORS, _scaled, cost, search_rate, with_rates
+from unmask.workflows.pretraining.search import FACTORS, SHORTER, _scaled, cost, search_rate, with_rates
 
 SMALL = {"encoder.layers": 1, "encoder.width": 32, "encoder.heads": 2, "encoder.feed_forward": 32, "batch.tokens": 256}
 SETTINGS = SMALL | {"budget.steps": 48, "layout.length": 32, "stages": []}
@@ -52,12 +53,28 @@ def test_the_multiple_with_the_lowest_loss_is_taken(recipe, tmp_path, found, bes
     said = []
     chosen = search_rate(recipe, tmp_path / "run", train, said.append)
     rate = recipe.optimizer.learning_rate
-    assert called == [(f"x{factor:g}", factor * rate, 2, False) for factor in FACTORS]
+    assert called == [(f"x{factor:g}", factor * SHORTER * rate, 2, False) for factor in FACTORS]
     assert chosen.optimizer.learning_rate == best * rate
     assert chosen.budget.steps == 42
     assert said[-1].endswith(f"chosen: {best:g}")
     assert search_rate(recipe, tmp_path / "run", train, said.append) == chosen
     assert len(called) == len(FACTORS), "nothing is searched twice"
+
+
+@pytest.mark.parametrize("best", [0.4, 0.9, 1.7, 3.0])
+def test_the_multiple_is_that_of_the_rest_of_the_budget(recipe, tmp_path, best):
+    """Losses are those of runs whose best rate is inversely proportional to the third root of the number of steps."""
+
+    def train(trial, run, resume):
+        best_rate = best * recipe.optimizer.learning_rate * (42 / trial.budget.steps) ** (1 / 3)
+        (run / "checkpoints").mkdir(parents=True)
+        line = {"kind": "heldout", "step": 2, "loss": math.log(trial.optimizer.learning_rate / best_rate) ** 2}
+        run.joinpath("metrics.jsonl").write_text(json.dumps(line) + "\n")
+
+    chosen = search_rate(recipe, tmp_path / "run", train, print)
+    assert chosen.budget.steps == 42
+    nearest = min(FACTORS, key=lambda factor: abs(math.log(factor / best)))
+    assert chosen.optimizer.learning_rate == nearest * recipe.optimizer.learning_rate
 
 
 @pytest.mark.parametrize("again", [False, True])
