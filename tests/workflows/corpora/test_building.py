@@ -1,5 +1,6 @@
 """A corpus that tasks build is the same for any number of processes, wherever they run and whatever ends them."""
 
+import errno
 import json
 import multiprocessing
 import random
@@ -229,6 +230,22 @@ def test_D19_a_task_that_fails_three_times_is_named_and_the_others_are_done(file
     monkeypatch.setattr(building, "write_portion", lambda *a, **b: calls.append([*map(Path, a[0])]) or real(*a, **b))
     assert build_content(files, tokenizer, tmp_path / "out") == whole
     assert calls == [files[1:3]]
+
+
+def test_E5_a_full_disk_ends_the_work_and_the_same_command_continues(files, tokenizer, tmp_path, monkeypatch):
+    whole, real, calls = build_content(files, tokenizer, tmp_path / "whole"), building.write_portion, []
+
+    def fail(paths, *arguments, **options):
+        calls.append(paths)
+        if len(calls) == 3:
+            raise OSError(errno.ENOSPC, "No space left on device", "file")
+        return real(paths, *arguments, **options)
+
+    monkeypatch.setattr(building, "write_portion", fail)
+    with pytest.raises(OSError, match="No space left on device: 'file'"):
+        build_content(files, tokenizer, tmp_path / "out")
+    assert len(calls) == 3
+    assert build_content(files, tokenizer, tmp_path / "out") == whole
 
 
 def test_a_task_whose_process_ends_without_a_word_is_begun_three_times(tmp_path):

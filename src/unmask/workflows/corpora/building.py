@@ -50,7 +50,7 @@ from unmask.data.text.section import Section
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.support.choices import as_url
-from unmask.support.durable import new_directory, only_writer, replace_file
+from unmask.support.durable import new_directory, only_writer, read_json, replace_file
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import differences, versions
 from unmask.support.messages import argument
@@ -290,12 +290,13 @@ class Build:
         now = msgspec.json.decode(msgspec.json.encode(settings), type=dict[str, Any])
         self.folder.mkdir(parents=True, exist_ok=True)
         file = self.folder / PLAN
-        before = msgspec.json.decode(file.read_bytes(), type=dict[str, Any]) if file.exists() else now
+        remedy = "run the command that started it to resume it, or remove the folder to start from scratch"
+        before = read_json(file, dict[str, Any], remedy) if file.exists() else now
         if changed := differences(before, now):
             raise UserError(
                 f"contains an interrupted build with other settings: {'; '.join(changed)[:500]}",
                 file=self.folder,
-                remedy="run the command that started it to resume it, or remove the folder to start from scratch",
+                remedy=remedy,
             )
         with only_writer(file, wait=True):  # hosts may begin at the same time
             if not (self.folder / TOKENIZER).exists():

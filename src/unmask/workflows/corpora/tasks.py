@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from unmask.support.durable import replace_file
+from unmask.support.durable import full_disk, replace_file
 from unmask.support.errors import UnmaskError, UserError, counted
 from unmask.support.fingerprint import fingerprint_values
 from unmask.support.workers import ATTEMPTS, PAUSE, local_workers, taken, work_on_ray
@@ -181,6 +181,8 @@ def _attempt(task: Task, call: str) -> None:
         made_from = task.fingerprint()
         value = task.run(task.folder)
     except Exception as error:
+        if full := full_disk(error):  # no task can be done
+            raise full from None
         if isinstance(error, UserError) or times == ATTEMPTS:
             known = error.message if isinstance(error, UnmaskError) else f"{type(error).__name__}: {error}"
             _fail(task, call, known if isinstance(error, UserError) else f"{known} ({ATTEMPTS} attempts)")
