@@ -181,7 +181,11 @@ RUN = ("out/model/model.safetensors", "out/model/config.json", "out/model/vocab.
 RESUMED = {
     "finetune": (finetune, (*RUN, "out/dev.json")),
     "finetune --frozen": (partial(finetune, frozen=True), (*RUN, "out/dev.json")),
-    "finetune --seeds": (partial(finetune, seeds=2), ("out/model", "out/seeds.json")),
+    "finetune, few labels": (partial(finetune, settings={"task.length": 16}), (*RUN, "out/dev.json")),
+    "finetune --seeds --search": (
+        partial(finetune, seeds=2, search=True),
+        ("out/model", "out/seeds.json"),
+    ),
     "multitask": (multitask, ("out/model", "out/recipe.toml", "out/dev.json")),
     "pretrain --corpus": (partial(pretrain, built=True), RUN),
     "pretrain --text": (pretrain, (*RUN, "out/text/corpus", "out/text/tokenizer")),
@@ -324,8 +328,8 @@ def finish(inputs, folder, call, names, expected, ways, how):
     assert found == expected, (how, ways, refusals, sorted(map(str, folder.rglob("*"))))
     for text in refusals:
         assert "resume" in text or "not empty" in text or "exists" in text, text
-    ends = (".part", ".part.json", ".old", ".partial", ".tasks", ".cleaned")
-    left = [path for path in folder.rglob("*") if path.name.endswith(ends)]
+    left = [path for path in folder.iterdir() if path.name.endswith((".part", ".part.json", ".old"))]
+    left += [path for path in folder.rglob("*") if path.name.endswith((".partial", ".tasks", ".cleaned"))]
     assert not left, (how, left)
 
 

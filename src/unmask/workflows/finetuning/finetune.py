@@ -202,6 +202,7 @@ def _run_trials(job: FinetuningJob, out: Path, seeds: int, search: bool, resume:
         started = [run for run in out.glob("seed-*") if can_resume(run, resume)]  # they keep their learning rate
         rates = _rates(out, job.task) if started else search_rates(job, out, resume)
         chosen = _rate(started[0]) if started else max(rates, key=lambda rate: rates[rate])
+        rates = dict(sorted(rates.items()))
         job = _with(job, RATE, chosen)
     first = job.settings.get("seed", 0)
     metrics: dict[str, dict[str, float]] = {}
