@@ -373,3 +373,20 @@ def test_a_lost_node_of_a_ray_cluster_changes_nothing(files, tokenizer, tmp_path
         assert not losing.is_alive()
     finally:
         cluster.shutdown()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_D19_damaged_cleaned_text_of_an_interrupted_build_is_made_again(files, tokenizer, tmp_path, monkeypatch, seed):
+    whole, rng = build_content(files, tokenizer, tmp_path / "whole", clean=RULES), random.Random(seed)
+
+    def fail(*arguments, **options):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(building, "write_portion", fail)
+        build_content(files, tokenizer, tmp_path / "out", clean=RULES)
+    for path in rng.sample(sorted(path for path in (tmp_path / "out.cleaned").iterdir() if path.stat().st_size), 4):
+        content = bytearray(path.read_bytes())
+        content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+        path.write_bytes(content if rng.random() < 0.6 else content[: len(content) // 2])
+    assert build_content(files, tokenizer, tmp_path / "out", clean=RULES) == whole

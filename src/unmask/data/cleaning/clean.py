@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -31,7 +30,7 @@ from unmask.data.cleaning.duplicates import (
 from unmask.data.cleaning.grouping import KEPT, bounds
 from unmask.data.cleaning.rule import Document, Judge
 from unmask.data.cleaning.rules import Rules
-from unmask.data.cleaning.store import FORMAT, Store, StoreWriter, file_sizes
+from unmask.data.cleaning.store import FORMAT, Store, StoreWriter, file_checksums
 from unmask.data.cleaning.tally import Tally
 from unmask.data.corpus.encode import map_in_processes
 from unmask.data.text.documents import Skipped, SourceText, TextOptions, read_sources, resolve_documents
@@ -49,12 +48,12 @@ DROPPED, REMOVED, JOINED = "dropped.npy", "removed.part", "joined.json"
 
 
 class CleanedFile(msgspec.Struct):
-    """What is known of a source that has been cleaned: what it was made from, the sizes of its files, and counts."""
+    """What is known of a source that has been cleaned: what it was made from, counts, and the SHA-256 of its files."""
 
     made_from: str
-    sizes: dict[str, int]
     tally: Tally
     skipped: Skipped
+    files: dict[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -281,13 +280,12 @@ def clean_file(task: FileCleaning) -> CleanedFile:
         [content, asdict(task.options), msgspec.to_builtins(task.rules), _of_files(task.rules), FORMAT]
     )
     record, needed = task.folder / f"{task.index:05d}.json", task.rules.needed()
-    sizes = partial(file_sizes, task.folder, task.index, needed)
     if content is not None and record.exists():
         try:
             done = msgspec.json.decode(record.read_bytes(), type=CleanedFile)
         except (msgspec.DecodeError, RecursionError):
             done = None
-        if done is not None and done.made_from == made_from and done.sizes == sizes():
+        if done is not None and done.made_from == made_from and is_intact(task, done):
             return done
     record.unlink(missing_ok=True)
     tally, skipped = Tally(), Skipped()
@@ -300,9 +298,14 @@ def clean_file(task: FileCleaning) -> CleanedFile:
             if document is not None:
                 tally.left, tally.left_bytes = tally.left + 1, tally.left_bytes + len(document.text.encode())
                 writer.add(document.text, url)
-    done = CleanedFile(made_from, sizes(), tally, skipped)
+    done = CleanedFile(made_from, tally, skipped, file_checksums(task.folder, task.index, needed))
     replace_file(record, msgspec.json.encode(done))
     return done
+
+
+def is_intact(task: FileCleaning, done: CleanedFile) -> bool:
+    """Return whether the files of a source that has been cleaned are as they were written."""
+    return done.files == file_checksums(task.folder, task.index, task.rules.needed())
 
 
 def _of_files(rules: Rules) -> list[str | None]:

@@ -29,6 +29,7 @@ from unmask.data.cleaning.signatures import BANDS, KEY, bands, host_key, identit
 from unmask.data.labelled.folding import fold
 from unmask.data.text.text_copy import as_ended, read_ended
 from unmask.support.durable import create, sync
+from unmask.support.fingerprint import sha256
 
 FORMAT = 3
 """Number of this format; what has another one is made again."""
@@ -45,14 +46,14 @@ _TYPES: dict[str, tuple[Any, tuple[int, ...]]] = {
 }
 
 
-def file_sizes(folder: Path, index: int, needed: frozenset[str]) -> dict[str, int]:
-    """Return how many bytes the files of a source have, by their names, apart from those that are missing.
+def file_checksums(folder: Path, index: int, needed: frozenset[str]) -> dict[str, str]:
+    """Return the SHA-256 of the files of a source, by their names, apart from those that are missing.
 
     Args:
         folder, index, needed: see `StoreWriter`.
     """
     paths = {name: _file(folder, index, name) for name in _names(needed)}
-    return {name: path.stat().st_size for name, path in paths.items() if path.is_file()}
+    return {name: sha256(path) for name, path in paths.items() if path.is_file()}
 
 
 def _names(needed: frozenset[str]) -> list[str]:
