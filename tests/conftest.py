@@ -33,6 +33,7 @@ from unmask.training import calibration, machine
 from unmask.training.interrupt import Interrupted
 from unmask.training.loop import Trainer
 
+from .disks import volume  # noqa: F401
 from .store_server import store  # noqa: F401
 from .undrawn import _undrawn, drawn  # noqa: F401
 

@@ -33,7 +33,9 @@ def test_allennlps_files(elmo, tmp_path):
         "not in this format, and left out: bidirectional_lm",
         f"allennlp: {tmp_path / 'out'}",
     ]
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"options.json", "weights.hdf5", "vocab.txt"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        *("options.json", "weights.hdf5", "vocab.txt", "checksums.json")
+    }
     assert json.loads((tmp_path / "out/options.json").read_text())["lstm"]["projection_dim"] == 4
     given, again = load_model(elmo), load_model(tmp_path / "out")
     assert given.encoder.settings == again.encoder.settings and not again.heads

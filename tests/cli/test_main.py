@@ -104,8 +104,18 @@ def test_a_process_ends_with_one_line_and_status_2():
         (KeyboardInterrupt(), 130, "unmask: interrupted\n"),
         (FileNotFoundError(2, "No such file or directory", "a.txt"), 2, "unmask: a.txt: No such file or directory\n"),
         (OSError(28, "No space left on device"), 1, "unmask: No space left on device\n"),
+        (
+            OSError(28, "No space left on device", "a.txt"),
+            1,
+            "unmask: a.txt: No space left on device; free some space, then give the same command again\n",
+        ),
+        (
+            OSError(28, "No space left on device", "a.txt", None, "b.txt"),
+            1,
+            "unmask: b.txt: No space left on device; free some space, then give the same command again\n",
+        ),
     ],
-    ids=["interrupt", "wrong path", "full disk"],
+    ids=["interrupt", "wrong path", "full disk", "full disk, file", "full disk, copy"],
 )
 def test_the_exit_status_tells_user_errors_from_others(monkeypatch, capsys, error, status, message):
     def fail():

@@ -58,6 +58,10 @@ def test_from_documentation_to_a_picture(small, capsys):
     demo.run_demo(small)
     assert "My own sentence." in capsys.readouterr().out
     assert {path: path.stat().st_mtime_ns for path in small.rglob("model.safetensors")} == before, "all was there"
+    scores = small / "classifiers" / "pretrained-3-0" / demo.SCORES
+    scores.unlink()  # as if it had been killed between the model and its scores
+    demo.run_demo(small)
+    assert json.loads(scores.read_text())["metrics"]
 
 
 def test_a_published_checkpoint_is_fine_tuned_where_it_is_installed(tmp_path, monkeypatch):

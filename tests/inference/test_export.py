@@ -1,5 +1,7 @@
 """Exported models compute what the original does, and are refused with a reason where they cannot."""
 
+import errno
+import inspect
 import json
 from copy import copy
 from dataclasses import replace
@@ -242,3 +244,15 @@ def test_the_program_of_a_cross_encoder_with_a_sigmoid_returns_logits(make, tmp_
     engine = OnnxEngine(tmp_path / "out/onnx/model.onnx", 1, "float32")
     logits = engine.run({name: np.asarray(values, np.int64)[None] for name, values in inputs.items()})
     np.testing.assert_allclose(logits.item(), logits_of(expected[0]), atol=1e-4)
+
+
+def test_E5_a_full_disk_is_not_taken_for_what_cannot_be_exported(tmp_path, monkeypatch):
+    def fail(*arguments, **options):
+        try:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        except OSError as error:
+            raise RuntimeError("failed to export") from error
+
+    monkeypatch.setattr(torch.onnx, "export", fail)
+    with pytest.raises(OSError, match="No space left"):
+        inspect.unwrap(export.trace)(torch.nn.Linear(1, 1), tmp_path / "model.onnx", ["out"])

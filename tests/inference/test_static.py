@@ -29,6 +29,9 @@ from unmask.workflows.formats import export
 SHAPE = BertSettings(layers=2, width=16, heads=2, feed_forward=32, positions=64)
 TEXTS = ["The dog is near the sea.", "a poem", "under the old tree of the garden", "Ω unknown", ""]
 
+UNCHECKED = shutil.ignore_patterns("checksums.json")
+"""What is left out of copies that are changed."""
+
 
 @pytest.fixture(scope="module")
 def directories(tokenizer, tmp_path_factory):
@@ -91,7 +94,7 @@ def test_sentence_transformers_reads_and_writes_the_directory(directories, tmp_p
 def test_the_truncation_of_the_tokenizer_is_obeyed_or_refused(direction, directories, tmp_path):
     """`StaticEmbedding` obeys that of `tokenizer.json`, and removes its padding."""
     library = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
-    shutil.copytree(directories[1], tmp_path / "s")
+    shutil.copytree(directories[1], tmp_path / "s", ignore=UNCHECKED)
     words = tokenizers.Tokenizer.from_file(str(tmp_path / "s" / "tokenizer.json"))
     words.enable_truncation(3, direction=direction.lower())
     words.enable_padding(length=9)
@@ -110,7 +113,7 @@ def test_the_truncation_of_the_tokenizer_is_obeyed_or_refused(direction, directo
 def test_the_files_of_model2vec_are_read(parts, directories, tmp_path):
     """As sentence-transformers reads them: rows that tokens may share, and what they are multiplied by."""
     library = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
-    shutil.copytree(directories[1], tmp_path / "s")
+    shutil.copytree(directories[1], tmp_path / "s", ignore=UNCHECKED)
     path, generator = tmp_path / "s" / "model.safetensors", torch.Generator().manual_seed(0)
     table = safetensors.torch.load_file(path)["embedding.weight"]
     tensors = {
@@ -138,7 +141,7 @@ def test_the_files_of_model2vec_are_read(parts, directories, tmp_path):
     ],
 )
 def test_files_of_model2vec_that_are_damaged_are_refused(name, value, message, directories, tmp_path):
-    shutil.copytree(directories[1], tmp_path / "s")
+    shutil.copytree(directories[1], tmp_path / "s", ignore=UNCHECKED)
     path = tmp_path / "s" / "model.safetensors"
     table = safetensors.torch.load_file(path)["embedding.weight"]
     safetensors.torch.save_file({"embeddings": table, name: value}, path)
@@ -149,7 +152,7 @@ def test_files_of_model2vec_that_are_damaged_are_refused(name, value, message, d
 def test_the_tokenizer_is_read_as_it_is(directories, tmp_path):
     """`StaticEmbedding` reads `tokenizer.json` alone, whatever the files of a class of transformers say beside it."""
     library = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
-    shutil.copytree(directories[1], tmp_path / "s")
+    shutil.copytree(directories[1], tmp_path / "s", ignore=UNCHECKED)
     (tmp_path / "s" / "config.json").write_text('{"model_type": "model2vec"}')
     content = {"tokenizer_class": "BertTokenizer", "do_lower_case": False, "extra_special_tokens": ["poem"]}
     (tmp_path / "s" / "tokenizer_config.json").write_text(json.dumps(content))

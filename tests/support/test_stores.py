@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import pickle
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -223,3 +224,21 @@ def test_a_copy_that_a_killed_process_has_begun_is_made_anew(store):
     file.rename(f"{file}.part")
     assert read(url) == b"text"
     assert [path.name for path in cache.cache_folder().iterdir()] == [file.name]
+
+
+@pytest.mark.parametrize("size", [3_000, 300_000])
+def test_E5_a_full_disk_is_no_fault_of_the_store(store, volume, monkeypatch, size):
+    """Such as one that another program fills meanwhile: it is named, and the store is not asked again."""
+    folder = volume(32)
+    monkeypatch.setenv(cache.FOLDER, str(folder / "cache"))
+    store.files["a.bin"] = bytes(size)
+    if size < 10_000:  # the buffer is flushed at the end
+        (folder / "other").write_bytes(bytes(1 << 15))
+    monkeypatch.setattr(cache.shutil, "disk_usage", lambda folder: SimpleNamespace(free=1 << 30))
+    url = Url(f"{store.url}/a.bin")
+    with pytest.raises(
+        UserError, match=r"a\.bin: cannot be copied to .*\.part \(No space left.*\); free some space, or"
+    ):
+        read(url)
+    assert sum(method == "GET" for method, *_ in store.asked) == 1
+    assert [path.name for path in cache.cache_folder().iterdir()] == []

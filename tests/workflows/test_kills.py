@@ -1,8 +1,10 @@
-"""Each command is killed before each of its changes of files: it can then be given again, or resumed, or says how."""
+"""Each command is killed before each of its changes of files, or has a full disk: it then goes on, or says how."""
 
+import json
 import random
 import shutil
 from functools import partial
+from itertools import chain
 
 import pytest
 
@@ -17,12 +19,15 @@ from unmask.inference.predictor import Predictor
 from unmask.model.model import Model, save_model
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import BuildContext
-from unmask.support.errors import UserError
+from unmask.support.durable import full_disk
+from unmask.support.errors import UnmaskError, UserError
 from unmask.training.runs import extras, plots
 from unmask.workflows.comparing import compute
+from unmask.workflows.corpora import building
 from unmask.workflows.distillation import comparison
 from unmask.workflows.pretraining import search
 
+from ..disks import enlarge
 from ..killing import count_changes, kill
 
 BERT = {"encoder.layers": 1, "encoder.width": 32, "encoder.heads": 2, "encoder.feed_forward": 64}
@@ -68,6 +73,9 @@ def inputs(tmp_path_factory, tokenizer, text_file):
     (folder / "text.txt").write_text("\n\n".join(text_file.read_text().split("\n\n")[:40]))
     write_corpus([folder / "text.txt"], tokenizer, folder / "corpus")
     (folder / "new.txt").write_text("the electrolyte near the cathode\n\n" * 20)
+    pairs = [f"the {noun}\tthe dog near the {noun}" for noun in NOUNS]
+    (folder / "pairs.tsv").write_text("\n".join(["text\ttext_b", *pairs]))
+    _write_collection(folder / "collection")
     rows = [f"the {word} near the {noun}\t{label}" for word, label in (("dog", "a"), ("cat", "b")) for noun in NOUNS]
     (folder / "rows.tsv").write_text("\n".join(["text\tlabel", *rows]))
     shape = BertSettings(layers=2, width=32, heads=2, feed_forward=64, positions=64, init_std=0.2)
@@ -107,6 +115,16 @@ bert = {recipe = "bert-tiny", use = "finetuned"}
 NOUNS = ("sea", "river", "house", "market", "garden", "teacher", "road", "hill", "tree", "lake")
 
 
+def _write_collection(path):
+    """Write a collection for search, in BEIR's layout."""
+    (path / "qrels").mkdir(parents=True)
+    for name, text in (("corpus", "the dog near the {}"), ("queries", "{}")):
+        records = [{"_id": noun, "text": text.format(noun)} for noun in NOUNS]
+        (path / f"{name}.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    judgments = [f"{noun}\t{noun}\t1" for noun in NOUNS]
+    (path / "qrels" / "test.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *judgments, ""]))
+
+
 def finetune(inputs, out, **more):
     """Fine-tune a classifier."""
     given = {"settings": TUNED, **HERE, **more}
@@ -134,6 +152,13 @@ def distill(inputs, out, **more):
     unmask.distill("tinybert-mini", inputs / "tuned", out / "out", settings=settings, **kinds, **HERE, **more)
 
 
+def distill_text(inputs, out, **more):
+    """Distill the encoder on a corpus, also without a teacher."""
+    kinds = {"corpus": inputs / "corpus", "targets": out / "targets", "layers": 1, "baseline": True}
+    settings = {"layout.length": 48, "batch.tokens": 512, "budget.steps": 2, "objective.hidden_cosine": False}
+    unmask.distill("distilbert-mini", inputs / "encoder", out / "out", settings=settings, **kinds, **HERE, **more)
+
+
 def predict(inputs, out, **more):
     """Predict the labels of a file."""
     unmask.predict(inputs / "tuned", inputs / "rows.tsv", out=out / "out.jsonl", **HERE, **more)
@@ -156,12 +181,18 @@ RUN = ("out/model/model.safetensors", "out/model/config.json", "out/model/vocab.
 RESUMED = {
     "finetune": (finetune, (*RUN, "out/dev.json")),
     "finetune --frozen": (partial(finetune, frozen=True), (*RUN, "out/dev.json")),
-    "finetune --seeds": (partial(finetune, seeds=2), ("out/model", "out/seeds.json")),
+    "finetune, few labels": (partial(finetune, settings={"task.length": 16}), (*RUN, "out/dev.json")),
+    "finetune --seeds --search": (
+        partial(finetune, seeds=2, search=True),
+        ("out/model", "out/seeds.json"),
+    ),
     "multitask": (multitask, ("out/model", "out/recipe.toml", "out/dev.json")),
     "pretrain --corpus": (partial(pretrain, built=True), RUN),
     "pretrain --text": (pretrain, (*RUN, "out/text/corpus", "out/text/tokenizer")),
     "pretrain --search": (partial(pretrain, built=True, search=True), (*RUN, "out/search/rates.json")),
     "distill": (distill, (*RUN, "out/dev.json")),
+    "distill --baseline": (partial(distill, baseline=True), (*RUN, "out/baseline/model", "out/dev.json")),
+    "distill --corpus": (distill_text, (*RUN, "out/baseline/model")),
     "predict": (predict, ("out.jsonl",)),
     "predict --labels": (predict_labels, ("out.jsonl",)),
     "predict --explain": (partial(predict, explain="occlusion"), ("out.jsonl",)),
@@ -189,9 +220,16 @@ def extend_tokenizer(inputs, out):
     unmask.extend_tokenizer(inputs / "new.txt", inputs / "encoder", out / "out", 3, min_count=2, quiet=True)
 
 
-def build_corpus(inputs, out):
+def build_corpus(inputs, out, **more):
     """Build a corpus."""
-    unmask.build_corpus(inputs / "text.txt", inputs / "encoder", out / "out", workers=1, quiet=True)
+    unmask.build_corpus(inputs / "text.txt", inputs / "encoder", out / "out", workers=1, quiet=True, **more)
+
+
+def build_by_tasks(inputs, out):
+    """Build a corpus by tasks, cleaned by rules that need all kinds of files."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(building, "TASK_BYTES", 1000)
+        build_corpus(inputs, out, clean=CLEAN)
 
 
 def export(inputs, out, format, model="tuned"):
@@ -215,6 +253,16 @@ def audit(inputs, out):
     unmask.audit(inputs / "encoder", inputs / "rows.tsv", task="classification", folds=2, **files, **HERE)
 
 
+def mine(inputs, out):
+    """Write hard negatives."""
+    unmask.mine(inputs / "encoder", inputs / "pairs.tsv", out=out / "rows.jsonl", negatives=2, **HERE)
+
+
+def search_collection(inputs, out):
+    """Write the ranking of a search."""
+    unmask.evaluate("bm25", inputs / "collection", run_file=out / "run.txt", **HERE)
+
+
 def suggest(inputs, out):
     """Write which texts to label next."""
     unmask.suggest(inputs / "tuned", inputs / "rows.tsv", out=out / "next.jsonl", count=3, **HERE)
@@ -224,13 +272,18 @@ OPENVINO = tuple(
     f"out/{name}" for name in ("model.bin", "export.json", "check.safetensors", "config.json", "vocab.txt")
 )
 """What an export to OpenVINO writes, but model.xml, whose layers have the numbers of a counter of the process."""
+CLEAN = ["duplicates", "near_duplicates", "repeated_passages", "repeated_lines"]
 COMPARISON = ("comparison.toml", "report.csv", "cells/*/resampled.npy", "cells/*/mistakes.json", "cells/*/run/model")
+JOINED = ("compare", "corpus build, tasks")
+"""Commands that several programs may give for one output."""
 REPEATED = {
     "embed": (embed, ("vectors.npy",)),
     "features": (write_features, ("out",)),
     "tokenizer train": (train_tokenizer, ("out",)),
     "tokenizer extend": (extend_tokenizer, ("out",)),
     "corpus build": (build_corpus, ("out",)),
+    "corpus build --clean": (partial(build_corpus, clean=CLEAN), ("out",)),
+    "corpus build, tasks": (build_by_tasks, ("out",)),
     "export huggingface": (partial(export, format="huggingface"), ("out",)),
     "export onnx": (partial(export, format="onnx"), ("out",)),
     "export openvino": (partial(export, format="openvino"), OPENVINO),
@@ -238,6 +291,8 @@ REPEATED = {
     "compare": (compare, tuple(f"out/{name}" for name in COMPARISON)),
     "evaluate --errors": (evaluate, ("page.html",)),
     "audit": (audit, ("labels.tsv", "page.html")),
+    "evaluate --run-file": (search_collection, ("run.txt",)),
+    "mine": (mine, ("rows.jsonl",)),
     "suggest": (suggest, ("next.jsonl",)),
 }
 """Commands that are given again."""
@@ -250,10 +305,17 @@ def results(out, names):
     return contents if all(paths.values()) else None
 
 
-def drill(inputs, folder, call, names, changes, expected, ways):
-    """Kill a call after some changes, and check that one of the ways to go on ends in what an unbroken call writes."""
-    folder.mkdir()
-    kill(folder, partial(call, inputs, folder), changes)
+def finish(inputs, folder, call, names, expected, ways, how):
+    """Check that one of the ways to go on after an interruption ends in what an unbroken call writes.
+
+    Args:
+        inputs, folder: those of the call.
+        call: the call.
+        names: patterns of what it writes.
+        expected: what an unbroken call writes.
+        ways: parameters of calls to go on, in order.
+        how: what has interrupted it.
+    """
     refusals = []
     for way in ways:
         try:
@@ -263,12 +325,34 @@ def drill(inputs, folder, call, names, changes, expected, ways):
         else:
             break
     found = results(folder, names)
-    assert found == expected, (changes, ways, refusals, sorted(map(str, folder.rglob("*"))))
+    assert found == expected, (how, ways, refusals, sorted(map(str, folder.rglob("*"))))
     for text in refusals:
         assert "resume" in text or "not empty" in text or "exists" in text, text
-    left = [path.name for path in folder.iterdir() if path.name.endswith((".part", ".part.json", ".old"))]
-    assert not left, (changes, left)
+    left = [path for path in folder.iterdir() if path.name.endswith((".part", ".part.json", ".old"))]
+    left += [path for path in folder.rglob("*") if path.name.endswith((".partial", ".tasks", ".cleaned"))]
+    assert not left, (how, left)
+
+
+def drill(inputs, folder, call, names, changes, expected, ways):
+    """Kill a call after some changes, and go on."""
+    folder.mkdir()
+    kill(folder, partial(call, inputs, folder), changes)
+    finish(inputs, folder, call, names, expected, ways, changes)
     shutil.rmtree(folder)
+
+
+def fill(inputs, volume, call, names, share, expected, ways):
+    """Give a call a disk with room for a share of what it writes in the end; then room for all, and go on."""
+    contents = (content.values() if isinstance(content, dict) else [content] for content in expected.values())
+    pages = int(share * sum(map(len, chain(*contents)))) // PAGE
+    folder = volume(max(1, pages) * PAGE // 1024)
+    if not pages:
+        (folder / "other").write_bytes(bytes(PAGE))
+    with pytest.raises((OSError, UnmaskError)) as error:
+        call(inputs, folder)
+    assert full_disk(error.value) and f"{folder}/" in str(error.value), error.value
+    enlarge(folder)
+    finish(inputs, folder, call, names, expected, ways, f"{pages} pages")
 
 
 @pytest.fixture(scope="module")
@@ -289,6 +373,8 @@ def unbroken(inputs, tmp_path_factory):
     return find
 
 
+PAGE = 4096
+"""Number of bytes by which the room on a small file system is measured."""
 PARTS = 16
 """Number of tests into which all cases of a command are divided."""
 WAYS = ([{}, {"resume": True}], [{"resume": True}, {}])
@@ -319,7 +405,26 @@ def test_a_command_is_killed_before_each_change(name, part, inputs, unbroken, tm
         drill(inputs, tmp_path / f"killed-{index}", call, names, number, expected, way)
 
 
-@pytest.mark.parametrize("name", [name for name in (*RESUMED, *REPEATED) if name != "compare"])  # which others may join
+@pytest.mark.parametrize("name", [*RESUMED, *REPEATED])
+def test_E5_a_command_on_a_full_disk_is_given_again_or_resumed(name, inputs, unbroken, volume):
+    call, names = (RESUMED | REPEATED)[name]
+    _, expected = unbroken(name, call, names)
+    rng, ways = random.Random(name), WAYS if name in RESUMED else [[{}]]
+    fill(inputs, volume, call, names, rng.random(), expected, rng.choice(ways))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("name", [*RESUMED, *REPEATED])
+def test_E5_a_command_is_given_disks_of_all_sizes(name, inputs, unbroken, volume):
+    call, names = (RESUMED | REPEATED)[name]
+    _, expected = unbroken(name, call, names)
+    for number in range(16):
+        ways = WAYS[number % 2] if name in RESUMED else [{}]
+        fill(inputs, volume, call, names, number / 16, expected, ways)
+
+
+@pytest.mark.parametrize("name", [name for name in (*RESUMED, *REPEATED) if name not in JOINED])
 def test_a_second_writer_is_refused(name, inputs, unbroken, tmp_path):
     """What the first one writes is not touched."""
     call, names = (RESUMED | REPEATED)[name]

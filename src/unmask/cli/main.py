@@ -34,7 +34,7 @@ from unmask.support.errors import (
     counted,
     printable,
 )
-from unmask.support.messages import in_command, rendered, speak
+from unmask.support.messages import argument, in_command, rendered, speak
 
 THREADS = "OMP_NUM_THREADS"
 """Environment variable with the number of threads to compute with, whatever other programs do."""
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except BrokenPipeError:  # the reader of our output has closed it
             return 0
         except OSError as error:
-            file = error.filename or ("standard output" if _discard_output() else "")
+            file = error.filename2 or error.filename or ("standard output" if _discard_output() else "")
             _complain(f"{file}: {error.strerror or error}" if file else f"{error.strerror or error}")
             return 2 if isinstance(error, PATH_ERRORS) else 1
         except Exception as error:
@@ -96,7 +96,12 @@ def _run(words: list[str], started: Times | None) -> int:
         warnings.showwarning = partial(_warn, show_warning)
         _leave_busy_cores(arguments, started)
         module, _, name = verb.function.partition(":")
-        result = getattr(import_module(module), name)(**arguments)
+        try:
+            result = getattr(import_module(module), name)(**arguments)
+        except OSError as error:
+            if message := _describe_full_disk(error, resumes="resume" in arguments):
+                raise UnmaskError(message) from error
+            raise
         if verb.show is not None:
             verb.show(result, **{parameter.name: getattr(options, parameter.name) for parameter in shown})
     try:
@@ -106,6 +111,22 @@ def _run(words: list[str], started: Times | None) -> int:
     except OSError as error:
         raise UnmaskError(f"standard output: {error.strerror or error}") from error
     return 0
+
+
+def _describe_full_disk(error: OSError, *, resumes: bool) -> str:
+    """Return the message about a full disk with the remedy; "" for other errors, and those that name no file.
+
+    Args:
+        error: the error.
+        resumes: whether the command can be resumed.
+    """
+    from unmask.support.durable import full_disk
+
+    file = error.filename2 or error.filename
+    if file is None or full_disk(error) is None:
+        return ""
+    again = f"continue with {argument('resume', True)}" if resumes else "give the same command again"
+    return f"{file}: {error.strerror}; free some space, then {again}"
 
 
 def _check_folder() -> None:

@@ -28,8 +28,9 @@ from unmask.support.messages import call, rendered
 from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.plots import BLUE, GREY, ORANGE, figure, save, try_to_draw
 from unmask.workflows.finetuning.finetune import finetune
-from unmask.workflows.finetuning.run_job import SCORES
+from unmask.workflows.finetuning.run_job import SCORES, read_scores
 from unmask.workflows.pretraining.launch import pretrain
+from unmask.workflows.pretraining.restarts import started
 
 RECIPE = "modernbert-tiny"
 SETTINGS = {"budget.minutes": 5, "batch.tokens": 2048}
@@ -73,7 +74,7 @@ def run_demo(out: str | Path = "demo") -> None:
         _write_text(out, console)
     console.rule(f"2. Pretraining a small encoder from scratch, {SETTINGS['budget.minutes']} minutes")
     if not (out / ENCODER / "model").exists():
-        resume = (out / ENCODER / "recipe.toml").exists()
+        resume = started(out / ENCODER)
         pretrain(RECIPE, text=[out / TEXT_FILE], out=out / ENCODER, settings=SETTINGS, resume=resume)
     _fill(out, console)
     console.rule("3. Whose question is it? Few labeled texts of each team")
@@ -152,7 +153,7 @@ def _classifiers(out: Path, console: Console) -> dict[str, dict[int, list[float]
         for count in counts:
             for draw in range(DRAWS):
                 run = _classifier(out, start, count, draw)
-                if not (run / "model").exists():
+                if not (run / SCORES).exists():
                     train, test = [_train(out, count, draw)], [out / TEST_FILE]
                     finetune(
                         "classification",
@@ -162,10 +163,9 @@ def _classifiers(out: Path, console: Console) -> dict[str, dict[int, list[float]
                         dev=test,
                         tokenizer=tokenizer,
                         quiet=True,
-                        resume=(run / "recipe.toml").exists(),
+                        resume=started(run),
                     )
-                scores = msgspec.json.decode((run / SCORES).read_bytes())
-                accuracies[start][count].append(scores["metrics"]["accuracy"])
+                accuracies[start][count].append(read_scores(run)["metrics"]["accuracy"])
             found = ", ".join(f"{accuracy:.1f}" for accuracy in accuracies[start][count])
             console.print(f"  {NAMES[start]:20} {count:3} labels of each: {found} % right")
     return accuracies

@@ -24,10 +24,9 @@ import torch
 from torch.export import Dim
 
 from unmask.data.batches.batch import Sample
-from unmask.data.tokenizers.tokenizer import ALL_FILES as TOKENIZER_FILES
 from unmask.families.checkpoints.check import write_checksums
 from unmask.families.checkpoints.heads import DENSE, write_pooling
-from unmask.families.checkpoints.hub import CHECK, MANIFEST
+from unmask.families.checkpoints.hub import MANIFEST
 from unmask.families.checkpoints.huggingface import write_config
 from unmask.inference.backend import Backend, TorchBackend
 from unmask.inference.engines import multiplies_signed_bytes, need, openvino_computes_bf16, program_file
@@ -46,7 +45,7 @@ from unmask.inference.program import (
     quiet_logging,
 )
 from unmask.model.model import Model
-from unmask.support.durable import new_directory, refuse_filled, replace_file
+from unmask.support.durable import full_disk, named, new_directory, refuse_filled, replace_file
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
 from unmask.support.model_card import NAME, Origin, model_card
@@ -124,7 +123,7 @@ def export_model(
         raise UserError("OpenVINO does not compute in bf16 on this processor", remedy="export in float32")
     backend = TorchBackend(model, choose_machine("cpu", "float32"))
     program, signature = build_program(model, backend, head)
-    with new_directory(out) as folder:
+    with named(out), new_directory(out) as folder:
         if traced is None:
             trace(program, traced := folder / "model.onnx", signature.outputs)
         manifest = ExportManifest(
@@ -227,6 +226,8 @@ def trace(program: Program, path: Path, outputs: Sequence[str]) -> None:
                 verbose=False,
             )
     except Exception as error:  # the exporter's errors have no common class
+        if full := full_disk(error):
+            raise full from None
         reason = str(error.__cause__ or error).strip().splitlines() or [type(error).__name__]
         raise UserError(
             f"this model and head cannot be exported ({reason[0]})",
@@ -282,13 +283,11 @@ def _describe(model: Model, manifest: ExportManifest, made: Path) -> None:
         write_pooling(made, model.pooling, model.encoder.width, shape.summary, model.heads.get(DENSE))
     replace_file(made / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
     replace_file(made / NAME, _card(model, manifest).encode())
-    if (weights := file.with_name(f"{file.name}_data")).is_file():
+    if file.with_name(f"{file.name}_data").is_file():
         config = msgspec.json.decode((made / "config.json").read_bytes())
         config["transformers.js_config"] = {"use_external_data_format": {file.name: 1}}
         replace_file(made / "config.json", msgspec.json.format(msgspec.json.encode(config)) + b"\n")
-    files = (file, weights, file.with_suffix(".bin"), made / CHECK)
-    programs = (path.relative_to(made).as_posix() for path in files if path.is_file())
-    write_checksums(made, (*sorted(programs), MANIFEST, "config.json", *TOKENIZER_FILES))
+    write_checksums(made)
 
 
 def _checked(original: TorchBackend, written: Backend, manifest: ExportManifest) -> ExportManifest:

@@ -35,7 +35,7 @@ from unmask.inference.engines import ENGINES, Arrays, Engine, program_file
 from unmask.inference.program import FEATURES, INPUTS, ProgramSignature, probes
 from unmask.model.model import Model
 from unmask.support.choices import exists
-from unmask.support.durable import replace_file
+from unmask.support.durable import read_json, replace_file
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import fingerprint, fingerprint_path, fingerprint_values
 from unmask.support.messages import argument
@@ -202,11 +202,7 @@ def load_exported(directory: Path, display: Display | None = None) -> tuple[Mode
             program had where it was exported.
     """
     check_checksums(directory)
-    path = directory / MANIFEST
-    try:
-        manifest = msgspec.json.decode(path.read_bytes(), type=ExportManifest)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"the file is damaged ({error})", file=path, remedy=AGAIN) from error
+    manifest = read_json(directory / MANIFEST, ExportManifest, AGAIN)
     model, backend = open_exported(directory, manifest, display)
     check_outputs(directory, manifest, model, backend)
     return model, backend

@@ -28,6 +28,7 @@ from unmask.data.batches.frame import Frame
 from unmask.data.tokenizers.load import load_plain_tokenizer
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.data.tokenizers.words import encode_ragged
+from unmask.families.checkpoints.check import check_checksums, write_checksums
 from unmask.families.checkpoints.heads import Pooling, supported, write_static_modules
 from unmask.families.checkpoints.safetensors_file import read_indices, read_shapes, read_tensors
 from unmask.families.checkpoints.sentence_files import static_folder
@@ -227,6 +228,7 @@ def write_static(model: Model, folder: Path) -> Sequence[str]:
     )
     card = model_card("A static encoder", ABOUT.format(*table.shape), origin=origin)
     replace_file(folder / NAME, card.encode())
+    write_checksums(folder)
     return [
         f"{table.shape[0]:,} tokens of {table.shape[1]} numbers, which StaticEmbedding of sentence-transformers reads"
     ]
@@ -242,6 +244,7 @@ def load_static(source: str | Path, machine: Machine | None = None) -> StaticPre
     found = static_folder(directory)
     assert found is not None
     folder, pooling = found
+    check_checksums(directory)
     pooling = supported(pooling)
     tokenizer = load_plain_tokenizer(folder)
     return StaticPredictor(_read_table(folder / "model.safetensors", tokenizer.size), tokenizer, pooling, machine)

@@ -24,7 +24,7 @@ from unmask.data.text.files import split_part
 from unmask.data.text.record_files import fingerprint_source
 from unmask.inference.predictor import Predictor
 from unmask.support.choices import ExplainMethod
-from unmask.support.durable import check_folder, create, named, replace_file, sync
+from unmask.support.durable import check_folder, create, named, read_json, replace_file, sync
 from unmask.support.errors import ShareNote, UserError
 from unmask.support.fingerprint import differences, versions
 from unmask.support.messages import argument
@@ -226,11 +226,7 @@ def _continued(part: Path, state: Path, about: Mapping[str, Any], window: int) -
     if part.is_symlink() or not (part.is_file() and state.is_file()):
         return 0
     remedy = f"repeat its command, or omit {argument('resume')} to start again"
-    try:
-        before = msgspec.json.decode(state.read_bytes(), type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"the file is damaged ({error})", file=state, remedy=remedy) from error
-    if changed := differences(before, msgspec.to_builtins(about)):
+    if changed := differences(read_json(state, dict[str, Any], remedy), msgspec.to_builtins(about)):
         raise UserError(f"the interrupted run was another one: {'; '.join(changed)}", file=part, remedy=remedy)
     lines = done = length = end = 0
     with part.open("rb") as file:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
@@ -20,7 +19,7 @@ from unmask.families.checkpoints.config_file import check_files
 from unmask.families.checkpoints.sentence_files import encoder_folder
 from unmask.recipes.recipe import shipped
 from unmask.support.choices import refuse_text
-from unmask.support.durable import replace_file
+from unmask.support.durable import read_json, replace_file
 from unmask.support.errors import UserError
 from unmask.support.hub import parse
 from unmask.support.messages import argument
@@ -29,6 +28,10 @@ from unmask.training.runs.directory import CHECKPOINTS
 TASKS = "tasks.json"
 """File of a directory with the models of several tasks: their names, in order."""
 NAME_ONE = "name a run, a directory or a model on the Hub"
+
+
+class _Tasks(msgspec.Struct, forbid_unknown_fields=True):
+    tasks: list[str]
 
 
 def find(source: str | Path, *, allow_pickle: bool = False) -> Path:
@@ -87,10 +90,7 @@ def models_of_tasks(source: str | Path) -> dict[str, Path]:
     folder = next((of for of in (Path(source) / "model", Path(source)) if (of / TASKS).is_file()), None)
     if folder is None:
         return {}
-    try:
-        names = msgspec.json.decode((folder / TASKS).read_bytes(), type=dict[Literal["tasks"], list[str]])["tasks"]
-    except (msgspec.DecodeError, KeyError) as error:
-        raise UserError(f"the file is damaged ({error})", file=folder / TASKS) from error
+    names = read_json(folder / TASKS, _Tasks, "copy it again").tasks
     folders = {path.name for path in folder.iterdir() if path.is_dir()}
     if missing := [name for name in names if name not in folders]:
         raise UserError(f"there is no model of the task '{missing[0]}'", file=folder / TASKS, remedy="copy it again")

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from unmask.data.batches.rng import derive_seed
 from unmask.data.tokenizers.load import load_tokenizer
-from unmask.data.tokenizers.tokenizer import ALL_FILES as TOKENIZER_FILES
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.families import BodySettings
 from unmask.families.checkpoints import hub, huggingface
@@ -371,4 +370,4 @@ def save_model(directory: str | Path, model: Model, card: str) -> None:
         write_pooling(directory, model.pooling, model.encoder.width, shape.summary, dense)
     huggingface.write(directory, model.encoder, heads, model.labels, task, model.tokenizer.pad, model.tokens)
     replace_file(directory / CARD, card.encode())
-    write_checksums(directory, ("config.json", "model.safetensors", *TOKENIZER_FILES))
+    write_checksums(directory)

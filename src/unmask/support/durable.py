@@ -9,20 +9,23 @@ Windows. The file is not removed on release (except on Windows), but `only_write
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
+import msgspec
 from filelock import FileLock, Timeout
 
 from unmask.support.choices import refuse_url
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
 
+_Content = TypeVar("_Content")
 OPENS_FOLDERS = hasattr(os, "O_DIRECTORY")
 """Whether directories can be opened to make the names in them durable; not on Windows."""
 OF_MOUNTS = {".lock", ".part", "lost+found"}
@@ -38,6 +41,13 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def full_disk(error: BaseException | None) -> OSError | None:
+    """Return the error of a full disk, or of an exceeded quota, that an error is or was caused by; None: neither."""
+    while error is not None and not (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)):
+        error = error.__cause__
+    return error
 
 
 @contextmanager
@@ -81,6 +91,24 @@ def replace_file(path: Path, content: bytes) -> None:
         temporary.unlink(missing_ok=True)
         raise
     sync(path.parent)
+
+
+def read_json(path: Path, kind: type[_Content], remedy: str) -> _Content:
+    """Return the content of a JSON file of our own.
+
+    Args:
+        path: the file.
+        kind: type of its content.
+        remedy: what to do if it is damaged.
+
+    Raises:
+        UserError: it is.
+        OSError: it cannot be read.
+    """
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"the file is damaged ({error})", file=path, remedy=remedy) from error
 
 
 def acquire(path: Path, *, wait: bool = False) -> FileLock | None:
@@ -245,6 +273,11 @@ def _publish(aside: Path, out: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
     with suppress(FileNotFoundError):
         out.replace(old)
-    aside.replace(out)
+    try:
+        aside.replace(out)
+    except OSError:
+        with suppress(FileNotFoundError):
+            old.replace(out)
+        raise
     shutil.rmtree(old, ignore_errors=True)
     sync(out.parent)

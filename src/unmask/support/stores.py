@@ -163,9 +163,12 @@ def _open(url: Url, name: str, size: int, write: Callable[[BinaryIO], None]) -> 
     try:
         return open_cached(name, size, write, url)
     except OSError as error:
-        raise UserError(
-            f"cannot be copied to {error.filename} ({error.strerror})", file=url, remedy="set UNMASK_CACHE to a folder"
-        ) from error
+        raise _uncopied(url, error.filename, error) from error
+
+
+def _uncopied(url: Url, path: str, error: OSError) -> UserError:
+    remedy = "free some space, or set UNMASK_CACHE to another folder"
+    return UserError(f"cannot be copied to {path} ({error.strerror})", file=url, remedy=remedy)
 
 
 def _suffixes(url: Url) -> str:
@@ -263,7 +266,11 @@ def _download(url: Url, known: _Object, size: int, file: BinaryIO) -> None:
                     raise _Fault(f"{done:,} of {size:,} bytes, then no more")
                 if len(block) > asked:
                     raise _Fault("more bytes than were asked for")
-                file.write(block)
+                try:
+                    file.write(block)
+                    file.flush()
+                except OSError as error:  # not the fault of the store
+                    raise _uncopied(url, file.name, error) from error
                 done += len(block)
         if _look(url).version != known.version:
             done = 0

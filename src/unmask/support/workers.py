@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from unmask.support.durable import acquire
+from unmask.support.durable import acquire, full_disk
 from unmask.support.environment import num_cores
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
@@ -26,7 +26,6 @@ ATTEMPTS = 3
 """How often work is begun whose process ends without a word, such as one that the system kills for its memory."""
 PAUSE = 0.5
 """Seconds between two looks for work, while others do what is needed."""
-_CODE = "import json, sys; from unmask.support.workers import call_target; call_target(*json.load(sys.stdin))"
 
 
 @contextmanager
@@ -53,6 +52,20 @@ def call_target(target: str, arguments: Sequence[Any]) -> None:
     getattr(import_module(module), name)(*arguments)
 
 
+def work_locally(target: str, arguments: Sequence[Any]) -> None:
+    """Call a function in a process of `local_workers`; the one that has started it finds a full disk, too, and says so.
+
+    Args:
+        target, arguments: see `call_target`.
+    """
+    try:
+        call_target(target, arguments)
+    except OSError as error:
+        if full_disk(error) is None:
+            raise
+        sys.exit(1)
+
+
 @contextmanager
 def local_workers(count: int, target: str, arguments: Sequence[Any]) -> Iterator[None]:
     """Start processes that work beside this one, and wait for their end.
@@ -62,9 +75,11 @@ def local_workers(count: int, target: str, arguments: Sequence[Any]) -> Iterator
         target: the function that they call, as MODULE:NAME.
         arguments: its arguments, as JSON can represent them; other users of the machine cannot see them.
     """
+    function = work_locally.__name__
+    code = f"import json, sys; from {__name__} import {function}; {function}(*json.load(sys.stdin))"
     environment = os.environ | {"OMP_NUM_THREADS": str(max(1, num_cores() // (count + 1)))}
     processes = [
-        subprocess.Popen([sys.executable, "-P", "-c", _CODE], env=environment, stdin=subprocess.PIPE, text=True)
+        subprocess.Popen([sys.executable, "-P", "-c", code], env=environment, stdin=subprocess.PIPE, text=True)
         for _ in range(count)
     ]
     try:

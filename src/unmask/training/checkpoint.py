@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 
 from unmask.data.batches.sources import Cursor
-from unmask.support.durable import create, sync
+from unmask.support.durable import create, named, sync
 from unmask.support.errors import UnmaskError, UserError
 from unmask.support.fingerprint import sha256
 from unmask.support.messages import argument
@@ -355,7 +355,7 @@ def _load(file: Path) -> dict[str, Tensor]:
 
 
 def _write(path: Path, content: bytes) -> None:
-    with create(path) as file:
+    with named(path), create(path) as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
@@ -403,7 +403,7 @@ def write_tensors(path: Path, described: Described, tensors: Iterable[Tensor]) -
         OSError: it cannot be written.
     """
     header, starts = header_of(described)
-    with create(path) as file:
+    with named(path), create(path) as file:
         file.write(header)
         for name, tensor in zip(starts, tensors, strict=True):
             assert (tensor.dtype, tuple(tensor.shape)) == (described[name][0], tuple(described[name][1])), name

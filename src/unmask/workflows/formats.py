@@ -9,6 +9,7 @@ from typing import Any, Literal
 from unmask.data.batches.batch import Sample
 from unmask.data.labelled.table import Data, Source, as_sources
 from unmask.families.checkpoints.allennlp import write
+from unmask.families.checkpoints.check import write_checksums
 from unmask.inference.evaluation.scoring import evaluate_task
 from unmask.inference.export import Export, export_model
 from unmask.inference.load import load, warn_of_new_tokens
@@ -141,6 +142,7 @@ def write_allennlp(model: Model, folder: Path) -> Sequence[str]:
         UserError: the model is no ELMo.
     """
     write(folder, model.encoder, model.tokenizer.tokens(range(model.tokenizer.size)))
+    write_checksums(folder)
     return [f"not in this format, and left out: {', '.join(sorted(model.heads))}"] if model.heads else []
 
 

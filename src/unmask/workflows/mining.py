@@ -150,28 +150,29 @@ def mine(
     reader = None if teacher is None else open_predictor(teacher, machine, display, allow_pickle=allow_pickle)
     if reader is not None:
         check_reranks(reader)
-    mined = find_negatives(predictor, searched, negatives, margin, skip, notes)
-    if not any(mined):
-        raise UserError(
-            "no negative was found",
-            file=display_name(sources[0]),
-            remedy=f"give more texts ({argument('corpus')}), or lower {argument('margin')} or {argument('skip')}",
-        )
-    if rows == "tuples" and not any(len(of) == negatives for of in mined):
-        raise UserError(
-            f"no query has {counted(negatives, 'negative')}",
-            file=display_name(sources[0]),
-            remedy=f"lower {argument('negatives')}, or pass {argument('rows', 'triplets')}",
-        )
-    if rows == "graded":
-        drawn = draw_easy(searched, mined, 1 if easy is None else easy)
-        mined = [[*hard, *random] for hard, random in zip(mined, drawn, strict=True)]
-    table = _rows(searched, mined, rows, negatives)
-    if reader is not None:
-        add_scores(reader, table, notes)
-    if path is not None:
-        with only_writer(path):
+    with only_writer(path):
+        mined = find_negatives(predictor, searched, negatives, margin, skip, notes)
+        if not any(mined):
+            raise UserError(
+                "no negative was found",
+                file=display_name(sources[0]),
+                remedy=f"give more texts ({argument('corpus')}), or lower {argument('margin')} or {argument('skip')}",
+            )
+        if rows == "tuples" and not any(len(of) == negatives for of in mined):
+            raise UserError(
+                f"no query has {counted(negatives, 'negative')}",
+                file=display_name(sources[0]),
+                remedy=f"lower {argument('negatives')}, or pass {argument('rows', 'triplets')}",
+            )
+        if rows == "graded":
+            drawn = draw_easy(searched, mined, 1 if easy is None else easy)
+            mined = [[*hard, *random] for hard, random in zip(mined, drawn, strict=True)]
+        table = _rows(searched, mined, rows, negatives)
+        if reader is not None:
+            add_scores(reader, table, notes)
+        if path is not None:
             replace_file(path, write_rows(path.suffix, table))
+    if path is not None:
         notes.append(f"{counted(len(table), 'row')}: {path}")
     for note in notes:
         display.say(note)

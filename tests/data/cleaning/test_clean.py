@@ -134,8 +134,10 @@ def test_files_rules_and_test_files_that_have_changed_are_read_again(sources, tm
     assert [len(names(c4)), len(names(c4))] == [3, 0]
     (tmp_path / "bad.txt").write_text("drat\n")
     assert len(names(c4)) == 3
-    (tmp_path / "folder" / "00002.texts").write_bytes(b"")
-    assert names(c4) == ["2.jsonl"]
+    for name in ("texts", "urls", "ends"):
+        for damage in (lambda file: file.write_bytes(b""), lambda file: file.unlink()):
+            damage(tmp_path / "folder" / f"00002.{name}")
+            assert names(c4) == ["2.jsonl"]
 
 
 def test_rules_that_leave_nothing_are_refused(sources, tokenizer, tmp_path):

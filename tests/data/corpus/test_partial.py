@@ -231,7 +231,7 @@ def test_a_folder_that_is_not_an_interrupted_build_is_left_alone(source, tokeniz
         write_corpus([source], tokenizer, tmp_path / "corpus")
     assert [path.name for path in folder.iterdir()] == ["thesis.txt"]
     (folder / "progress.json").write_text("{")
-    with pytest.raises(UserError, match=r"progress\.json: is damaged .*remove its folder"):
+    with pytest.raises(UserError, match=r"progress\.json: the file is damaged .*remove its folder"):
         write_corpus([source], tokenizer, tmp_path / "corpus")
     with pytest.raises(UserError, match="cannot be written"):
         write_corpus([source], tokenizer, "/proc/corpus")

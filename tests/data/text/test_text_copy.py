@@ -40,3 +40,15 @@ def test_a_copy_that_failed_is_not_there(tmp_path):
     with pytest.raises(UserError, match=r"there is no text in .*empty\.txt"):
         copy_documents([tmp_path / "empty.txt"], TextOptions(), tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
+
+
+@pytest.mark.parametrize("name", ["documents", "urls", "copied.json"])
+@pytest.mark.parametrize("damage", [lambda content: content[:-3], lambda content: b"?" + content[1:], None])
+def test_a_damaged_copy_is_made_again(name, damage, tmp_path):
+    (tmp_path / "text.txt").write_text("A document.\n\nAnother one.")
+    expected = list(copy_documents([tmp_path / "text.txt"], TextOptions(), tmp_path / "copy"))
+    file = tmp_path / "copy" / name
+    content = file.read_bytes()
+    file.unlink() if damage is None else file.write_bytes(damage(content))
+    assert list(copy_documents([tmp_path / "text.txt"], TextOptions(), tmp_path / "copy")) == expected
+    assert file.read_bytes() == content

@@ -203,3 +203,13 @@ def test_T9_a_full_disk_at_a_resume_leaves_the_recipe(tmp_path, monkeypatch):
     run.settle()
     assert run.read_recipe() == {"a": 2}
     run.close()
+
+
+def test_E5_a_full_disk_names_the_file_of_metrics(volume, monkeypatch):
+    monkeypatch.setattr("unmask.training.runs.extras.event_writer", lambda: None)
+    with RunDirectory.create(volume(64) / "run", "", {}, {}) as run:
+        with pytest.raises(OSError, match="No space") as error:
+            for step in range(2000):
+                run.log({"kind": "train", "step": step, "loss": 1.0})
+        assert error.value.filename == str(run.metrics)
+        assert [line["step"] for line in run.read_metrics("train")] == list(range(step))

@@ -95,3 +95,21 @@ def test_a_run_that_is_resumed_opens_its_trackers_again(install, tmp_path):
         sinks.write(line)
         sinks.close()
     assert [tracker.got for tracker in TRACKERS] == [[LINES[0], "closed"], [LINES[1], "closed"]]
+
+
+def test_events_that_cannot_be_written_end_no_run(drawn, monkeypatch, tmp_path):
+    class Full:
+        def __init__(self, folder, purge_step):
+            pass
+
+        def add_scalar(self, *_):
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("unmask.training.runs.extras.event_writer", lambda: Full)
+    with (
+        RunDirectory.create(tmp_path / "run", "", {}, {}) as run,
+        pytest.warns(UserWarning, match=r"'TensorBoard' failed .*No space left on device"),
+    ):
+        for line in LINES:
+            run.log(line)
+        assert run.read_metrics("train") == LINES[:1]

@@ -1,5 +1,6 @@
 """The directory of a comparison after it was damaged or changed: refused, with the file, or computed again."""
 
+import errno
 import json
 import random
 import shutil
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 import unmask
-from unmask.support.errors import UserError
+from unmask.support.errors import UnmaskError, UserError
 from unmask.workflows.comparing import compute
 from unmask.workflows.comparing.cells import ABOUT, FAILED, MISTAKES, RESAMPLED, RESULT, result_of, write_result
 
@@ -141,3 +142,23 @@ def test_a_corpus_is_complete_and_has_no_result_yet(inputs, finished, tmp_path):
     outcome = unmask.compare(inputs / "pets.toml", out=out, **HERE)
     assert outcome.arms == finished[1].arms
     assert {**result_of(out, cell), "elapsed": 0} == {**before, "elapsed": 0}
+
+
+def test_E5_a_full_disk_ends_the_work_without_a_failed_cell(inputs, finished, tmp_path, monkeypatch):
+    out = shutil.copytree(finished[0], tmp_path / "out")
+    cells = [cell for cell in planned(inputs).of("score") if cell.arm == "random"]
+    for cell in cells:
+        shutil.rmtree(out / "cells" / cell.key)
+    tried = []
+
+    def fail(cell, *arguments):
+        tried.append(cell)
+        raise UnmaskError("the checkpoint could not be written") from OSError(errno.ENOSPC, "No space left", "file")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match=r"No space left: 'file'"):
+        patch.setitem(compute.COMPUTE, "score", fail)
+        unmask.compare(inputs / "pets.toml", out=out, **HERE)
+    assert len(tried) == 1 < len(cells)
+    assert not list(out.glob("cells/*/failed.json"))
+    again = unmask.compare(inputs / "pets.toml", out=out, **HERE)
+    assert again.arm("random").scores == finished[1].arm("random").scores

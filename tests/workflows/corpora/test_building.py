@@ -1,5 +1,6 @@
 """A corpus that tasks build is the same for any number of processes, wherever they run and whatever ends them."""
 
+import errno
 import json
 import multiprocessing
 import random
@@ -231,6 +232,22 @@ def test_D19_a_task_that_fails_three_times_is_named_and_the_others_are_done(file
     assert calls == [files[1:3]]
 
 
+def test_E5_a_full_disk_ends_the_work_and_the_same_command_continues(files, tokenizer, tmp_path, monkeypatch):
+    whole, real, calls = build_content(files, tokenizer, tmp_path / "whole"), building.write_portion, []
+
+    def fail(paths, *arguments, **options):
+        calls.append(paths)
+        if len(calls) == 3:
+            raise OSError(errno.ENOSPC, "No space left on device", "file")
+        return real(paths, *arguments, **options)
+
+    monkeypatch.setattr(building, "write_portion", fail)
+    with pytest.raises(OSError, match="No space left on device: 'file'"):
+        build_content(files, tokenizer, tmp_path / "out")
+    assert len(calls) == 3
+    assert build_content(files, tokenizer, tmp_path / "out") == whole
+
+
 def test_a_task_whose_process_ends_without_a_word_is_begun_three_times(tmp_path):
     def end(folder):
         raise KeyboardInterrupt
@@ -356,3 +373,20 @@ def test_a_lost_node_of_a_ray_cluster_changes_nothing(files, tokenizer, tmp_path
         assert not losing.is_alive()
     finally:
         cluster.shutdown()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_D19_damaged_cleaned_text_of_an_interrupted_build_is_made_again(files, tokenizer, tmp_path, monkeypatch, seed):
+    whole, rng = build_content(files, tokenizer, tmp_path / "whole", clean=RULES), random.Random(seed)
+
+    def fail(*arguments, **options):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(building, "write_portion", fail)
+        build_content(files, tokenizer, tmp_path / "out", clean=RULES)
+    for path in rng.sample(sorted(path for path in (tmp_path / "out.cleaned").iterdir() if path.stat().st_size), 4):
+        content = bytearray(path.read_bytes())
+        content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+        path.write_bytes(content if rng.random() < 0.6 else content[: len(content) // 2])
+    assert build_content(files, tokenizer, tmp_path / "out", clean=RULES) == whole

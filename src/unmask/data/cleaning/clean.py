@@ -30,13 +30,14 @@ from unmask.data.cleaning.duplicates import (
 from unmask.data.cleaning.grouping import KEPT, bounds
 from unmask.data.cleaning.rule import Document, Judge
 from unmask.data.cleaning.rules import Rules
-from unmask.data.cleaning.store import FORMAT, Store, StoreWriter
+from unmask.data.cleaning.store import FORMAT, Store, StoreWriter, file_checksums
 from unmask.data.cleaning.tally import Tally
 from unmask.data.corpus.encode import map_in_processes
 from unmask.data.text.documents import Skipped, SourceText, TextOptions, read_sources, resolve_documents
 from unmask.data.text.record_files import fingerprint_source
 from unmask.data.text.text_copy import TextCopy
-from unmask.support.durable import acquire, named, replace_file
+from unmask.support.arrays import create_map, save_array
+from unmask.support.durable import acquire, named, read_json, replace_file
 from unmask.support.errors import UserError, counted
 from unmask.support.fingerprint import fingerprint_values
 from unmask.support.messages import argument
@@ -47,12 +48,12 @@ DROPPED, REMOVED, JOINED = "dropped.npy", "removed.part", "joined.json"
 
 
 class CleanedFile(msgspec.Struct):
-    """What is known of a source that has been cleaned: what it was made from, bytes of its texts, and counts."""
+    """What is known of a source that has been cleaned: what it was made from, counts, and the SHA-256 of its files."""
 
     made_from: str
-    size: int
     tally: Tally
     skipped: Skipped
+    files: dict[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -107,8 +108,7 @@ class CleanedText(TextCopy):
 
     def save(self) -> None:
         """Write what was dropped beside the documents, for other processes."""
-        with named(self.directory / DROPPED):
-            np.save(self.directory / DROPPED, self.dropped)
+        save_array(self.directory / DROPPED, self.dropped)
         lines = None if self.removed is None else len(self.removed)
         about = _Joined(self.num_sources, lines, self.tally, self.skipped)
         replace_file(self.directory / JOINED, msgspec.json.encode(about))
@@ -125,9 +125,13 @@ class _Joined(msgspec.Struct):
 
 def read_cleaned(folder: Path, chosen: range) -> CleanedText:
     """Return the documents of some of the files that were cleaned; see `CleanedText.save`."""
-    about = msgspec.json.decode((folder / JOINED).read_bytes(), type=_Joined)
-    removed = None if about.lines is None else np.memmap(folder / REMOVED, np.uint8, "r", shape=(about.lines,))
-    dropped = np.load(folder / DROPPED, allow_pickle=False)
+    remedy = f"remove {folder} and the folder of tasks beside it"
+    about = read_json(folder / JOINED, _Joined, remedy)
+    try:
+        removed = None if about.lines is None else np.memmap(folder / REMOVED, np.uint8, "r", shape=(about.lines,))
+        dropped = np.load(folder / DROPPED, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise UserError(f"what is known of its documents is damaged ({error})", file=folder, remedy=remedy) from error
     return CleanedText(folder, about.skipped, about.sources, dropped, removed, about.tally, chosen)
 
 
@@ -202,7 +206,7 @@ def join_files(done: Sequence[CleanedFile], rules: Rules, folder: Path, report: 
     removed = None
     if rules.boilerplate is not None or rules.repeated_lines is not None:
         lines = int(bounds(store, "counts")[-1])
-        removed = np.memmap(folder / REMOVED, np.uint8, "w+", shape=(max(1, lines),))
+        removed = create_map(folder / REMOVED, np.uint8(KEPT), max(1, lines))
         if rules.boilerplate is not None:
             find_boilerplate(store, dropped, rules.boilerplate, removed)
         if rules.repeated_lines is not None:
@@ -275,18 +279,18 @@ def clean_file(task: FileCleaning) -> CleanedFile:
     made_from = fingerprint_values(
         [content, asdict(task.options), msgspec.to_builtins(task.rules), _of_files(task.rules), FORMAT]
     )
-    record, texts = (task.folder / f"{task.index:05d}.{suffix}" for suffix in ("json", "texts"))
+    record, needed = task.folder / f"{task.index:05d}.json", task.rules.needed()
     if content is not None and record.exists():
         try:
             done = msgspec.json.decode(record.read_bytes(), type=CleanedFile)
         except (msgspec.DecodeError, RecursionError):
             done = None
-        if done is not None and done.made_from == made_from and texts.stat().st_size == done.size:
+        if done is not None and done.made_from == made_from and is_intact(task, done):
             return done
     record.unlink(missing_ok=True)
     tally, skipped = Tally(), Skipped()
     judges = task.rules.judges()
-    with StoreWriter(task.folder, task.index, task.rules.needed()) as writer:
+    with named(task.folder), StoreWriter(task.folder, task.index, needed) as writer:
         for text, url in read_sources([task.path], task.options, skipped, lines=True):
             size = len(text.encode())
             tally.documents, tally.bytes = tally.documents + 1, tally.bytes + size
@@ -294,9 +298,14 @@ def clean_file(task: FileCleaning) -> CleanedFile:
             if document is not None:
                 tally.left, tally.left_bytes = tally.left + 1, tally.left_bytes + len(document.text.encode())
                 writer.add(document.text, url)
-    done = CleanedFile(made_from, texts.stat().st_size, tally, skipped)
+    done = CleanedFile(made_from, tally, skipped, file_checksums(task.folder, task.index, needed))
     replace_file(record, msgspec.json.encode(done))
     return done
+
+
+def is_intact(task: FileCleaning, done: CleanedFile) -> bool:
+    """Return whether the files of a source that has been cleaned are as they were written."""
+    return done.files == file_checksums(task.folder, task.index, task.rules.needed())
 
 
 def _of_files(rules: Rules) -> list[str | None]:

@@ -30,6 +30,7 @@ from unmask.data.cleaning.signatures import BANDS
 from unmask.data.cleaning.store import Store
 from unmask.data.labelled.duplicates import SIMILAR, ngram_hashes
 from unmask.data.labelled.folding import fold
+from unmask.support.arrays import create_map
 from unmask.support.errors import UserError
 
 EQUAL, NEAR, REPEATED = 1, 2, 3
@@ -135,8 +136,7 @@ def find_repeated_passages(store: Store, dropped: np.ndarray, max_repeated: floa
         max_repeated: see `RepeatedPassages`.
     """
     rows = bounds(store, "passage_counts")
-    firsts = np.memmap(store.folder / "passages.part", np.int64, "w+", shape=(max(1, int(rows[-1])),))
-    firsts[:] = -1
+    firsts = create_map(store.folder / "passages.part", np.int64(-1), max(1, int(rows[-1])))
 
     def is_chosen(index: int) -> np.ndarray:
         return of_rows(store, dropped == KEPT, index, "passage_counts")

@@ -28,7 +28,8 @@ import numpy as np
 from unmask.data.cleaning.signatures import BANDS, KEY, bands, host_key, identity, line_keys, passage_keys
 from unmask.data.labelled.folding import fold
 from unmask.data.text.text_copy import as_ended, read_ended
-from unmask.support.durable import create
+from unmask.support.durable import create, sync
+from unmask.support.fingerprint import sha256
 
 FORMAT = 4
 """Number of this format; what has another one is made again."""
@@ -45,6 +46,24 @@ _TYPES: dict[str, tuple[Any, tuple[int, ...]]] = {
 }
 
 
+def file_checksums(folder: Path, index: int, needed: frozenset[str]) -> dict[str, str]:
+    """Return the SHA-256 of the files of a source, by their names, apart from those that are missing.
+
+    Args:
+        folder, index, needed: see `StoreWriter`.
+    """
+    paths = {name: _file(folder, index, name) for name in _names(needed)}
+    return {name: sha256(path) for name, path in paths.items() if path.is_file()}
+
+
+def _names(needed: frozenset[str]) -> list[str]:
+    return ["texts", "urls", "ends", *sorted(needed)]
+
+
+def _file(folder: Path, index: int, name: str) -> Path:
+    return folder / f"{index:05d}.{name}"
+
+
 class StoreWriter:
     """Writes the documents of a source.
 
@@ -58,15 +77,16 @@ class StoreWriter:
         self._needed, self._end = needed, 0
         self._stack = ExitStack()
         self._files: dict[str, BinaryIO] = {
-            name: self._stack.enter_context(create(folder / f"{index:05d}.{name}"))
-            for name in ("texts", "urls", "ends", *needed)
+            name: self._stack.enter_context(create(_file(folder, index, name))) for name in _names(needed)
         }
 
     def __enter__(self) -> StoreWriter:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._stack.close()
+        for file in () if kind else self._files.values():  # before it is recorded that they are complete
+            sync(Path(file.name))
 
     def add(self, text: str, url: str = "") -> None:
         """Write a document."""
@@ -114,7 +134,7 @@ class Store:
         return any(self._path(index, "urls").stat().st_size > size for index, size in enumerate(self.sizes))
 
     def _path(self, index: int, name: str) -> Path:
-        return self.folder / f"{index:05d}.{name}"
+        return _file(self.folder, index, name)
 
     def column(self, index: int, name: str) -> np.ndarray:
         """Return an array of a source, memory-mapped."""

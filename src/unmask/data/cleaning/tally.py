@@ -10,7 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from unmask.support.errors import UserError, counted
+from unmask.support.durable import read_json
+from unmask.support.errors import counted
 
 SAMPLES, EXCERPT = 5, 300
 """How many samples of each reason are kept, and how many characters of each."""
@@ -109,9 +110,4 @@ def read_tally(path: Path) -> Tally:
     Raises:
         UserError: the file is damaged.
     """
-    if not path.exists():
-        return Tally()
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Tally)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise UserError(f"is damaged ({error})", file=path, remedy="build the corpus again") from error
+    return read_json(path, Tally, "build the corpus again") if path.exists() else Tally()

@@ -32,7 +32,7 @@ from unmask.data.corpus.encode import EncodedDocument
 from unmask.data.corpus.manifest import NAME, CorpusManifest, FrequentToken, PartEntry, ShardEntry, verify_shard
 from unmask.data.corpus.shard_writer import ShardWriter, WholeShard
 from unmask.data.tokenizers.tokenizer import Tokenizer
-from unmask.support.durable import acquire, create, named, replace_file, sync
+from unmask.support.durable import acquire, create, named, read_json, replace_file, sync
 from unmask.support.errors import UserError, counted
 
 PARTS = ("train", "heldout")
@@ -205,7 +205,9 @@ class PartialCorpus:
 
     def _resume(self, settings: dict[str, str], dtype: str, vocabulary: int) -> BuildProgress:
         """Read the progress of an interrupted build, and check that its settings are the same."""
-        before = _read(self._file) if self._file.exists() else BuildProgress(settings, {})
+        before = BuildProgress(settings, {})
+        if self._file.exists():
+            before = read_json(self._file, BuildProgress, "remove its folder to start from scratch")
         if before.settings != settings and any(before.whole.values()):
             differences = [
                 f"{name} was {before.settings.get(name, 'not set')}, now {settings.get(name, 'not set')}"
@@ -290,10 +292,3 @@ def _lock(folder: Path) -> FileLock:
     if lock is None:
         raise UserError("another program is building this corpus", file=folder, remedy="wait until it has finished")
     return lock
-
-
-def _read(path: Path) -> BuildProgress:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=BuildProgress)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"is damaged ({error})", file=path, remedy="remove its folder to start from scratch") from error

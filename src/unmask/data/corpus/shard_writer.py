@@ -25,7 +25,7 @@ from unmask.data.corpus.manifest import (
     ShardEntry,
     map_array,
 )
-from unmask.support.durable import named
+from unmask.support.arrays import save_array
 from unmask.support.fingerprint import sha256
 
 _COUNTED = 1 << 20  # number of tokens that are counted at a time
@@ -128,7 +128,7 @@ class ShardWriter:
         files = {}
         for kind in ARRAYS:
             path = self._directory / f"{name}.{kind}.npy"
-            _save(path, arrays[kind])
+            save_array(path, arrays[kind])
             files[path.name] = FileEntry(sha256(path), path.stat().st_size)
         self._count(tokens)
         shard = ShardEntry(name, files, len(self._sizes), len(self._lengths) // INDEX.itemsize, len(tokens))
@@ -138,13 +138,6 @@ class ShardWriter:
     def _count(self, tokens: npt.NDArray[Any]) -> None:
         for start in range(0, len(tokens), _COUNTED):  # numpy needs 8 bytes per counted token
             self._counts += np.bincount(tokens[start : start + _COUNTED], minlength=len(self._counts))
-
-
-def _save(path: Path, values: npt.NDArray[Any]) -> None:
-    """Write an array in NumPy's format, as `np.save`, whose error on a full disk names neither file nor cause."""
-    with named(path), path.open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(values))
-        file.write(values.data)
 
 
 def _ends(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

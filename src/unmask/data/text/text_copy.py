@@ -7,6 +7,7 @@ to another. Each ends with NUL, which no document contains. The copy takes as mu
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +16,17 @@ import msgspec
 
 from unmask.data.text.documents import Skipped, SourceText, TextOptions, read_sources, refuse_none
 from unmask.support.durable import create, named, new_directory, replace_file
+from unmask.support.fingerprint import sha256
 
-_TEXT, _URLS, _SKIPPED = "documents", "urls", "skipped.json"
+_TEXT, _URLS, _COPIED = "documents", "urls", "copied.json"
 _BLOCK = 1 << 20
+
+
+class _Copied(msgspec.Struct):
+    """What is known of a copy: the SHA-256 of each file, and the documents that were not copied."""
+
+    files: dict[str, str]
+    skipped: Skipped
 
 
 @dataclass(frozen=True)
@@ -61,7 +70,7 @@ def as_ended(text: str) -> bytes:
 
 
 def copy_documents(paths: Sequence[str | Path], options: TextOptions, directory: Path) -> TextCopy:
-    """Return a copy of the documents of raw files, which is made unless there is one in the directory.
+    """Return a copy of the documents of raw files, which is made unless there is one in the directory, undamaged.
 
     Args:
         paths, options: see `read_documents`.
@@ -70,7 +79,9 @@ def copy_documents(paths: Sequence[str | Path], options: TextOptions, directory:
     Raises:
         UserError: a file cannot be read, or there are no documents.
     """
-    if not directory.exists():
+    known = _known(directory)
+    if known is None:
+        shutil.rmtree(directory, ignore_errors=True)
         skipped = Skipped()
         documents = refuse_none(read_sources(paths, options, skipped), skipped, paths)
         with new_directory(directory) as aside:
@@ -78,5 +89,16 @@ def copy_documents(paths: Sequence[str | Path], options: TextOptions, directory:
                 for document in documents:
                     texts.write(document.text.encode() + b"\0")
                     urls.write(as_ended(document.url))
-            replace_file(aside / _SKIPPED, msgspec.json.encode(skipped))
-    return TextCopy(directory, msgspec.json.decode((directory / _SKIPPED).read_bytes(), type=Skipped))
+            known = _Copied({name: sha256(aside / name) for name in (_TEXT, _URLS)}, skipped)
+            replace_file(aside / _COPIED, msgspec.json.encode(known))
+    return TextCopy(directory, known.skipped)
+
+
+def _known(directory: Path) -> _Copied | None:
+    """Return what is known of a copy; None: there is none, or it is damaged."""
+    try:
+        copied = msgspec.json.decode((directory / _COPIED).read_bytes(), type=_Copied)
+        is_whole = all(sha256(directory / name) == digest for name, digest in copied.files.items())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return copied if is_whole else None

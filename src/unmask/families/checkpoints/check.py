@@ -1,8 +1,8 @@
 """Checks of the weights of a directory: that they are undamaged, and that they match its config.
 
 Checksums are of the files of a model directory that unmask wrote, so that damage to them is not taken for weights.
-Input: a directory. Output: `checksums.json` in it, with the sha256 of each file that `load_model` reads. Directories of
-other programs have no such file, and are not checked; transformers ignores it.
+Input: a directory. Output: `checksums.json` in it, with the sha256 of its files. Directories of other programs have no
+such file, and are not checked; transformers ignores it.
 
 Whether weights match their config is checked before memory is allocated, on bodies without memory (`body_on_meta`).
 """
@@ -31,6 +31,7 @@ from unmask.support.durable import replace_file
 from unmask.support.environment import check_memory
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import sha256
+from unmask.support.model_card import NAME as CARD
 
 if TYPE_CHECKING:
     from unmask.families import BodySettings
@@ -42,9 +43,14 @@ ADAPTERS = ("lora_", "adapter", "ia3", "prompt", "base_layer")
 REMEDY = f"copy the directory again, or, if the change was made on purpose, remove {CHECKSUMS}"
 
 
-def write_checksums(directory: Path, names: Iterable[str]) -> None:
-    """Record the checksums of the given files of a directory, those that exist."""
-    checksums = {name: sha256(directory / name) for name in sorted(names) if (directory / name).is_file()}
+def write_checksums(directory: Path) -> None:
+    """Record the checksums of all files of a directory, but of its card, which people edit, and of hidden ones."""
+    files = {path.relative_to(directory): path for path in directory.rglob("*") if path.is_file()}
+    checksums = {
+        name.as_posix(): sha256(path)
+        for name, path in sorted(files.items())
+        if name.name not in (CHECKSUMS, CARD) and not any(part.startswith(".") for part in name.parts)
+    }
     replace_file(directory / CHECKSUMS, msgspec.json.format(msgspec.json.encode(checksums)) + b"\n")
 
 

@@ -27,7 +27,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 from filelock import FileLock
 
-from unmask.support.durable import acquire, is_locked, replace_file
+from unmask.support.durable import acquire, is_locked, named, replace_file
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import differences, versions
 from unmask.support.messages import argument, rendered
@@ -173,8 +173,11 @@ class RunDirectory:
             cls.check_empty(path)  # another program may have ended meanwhile
             run._write_provenance(Provenance.of_this_process(inputs, machine))
             replace_file(path / "recipe.toml", recipe.encode())
-        except OSError as error:
-            raise _unwritable(path, error) from error
+        except BaseException as error:
+            run.close()
+            if isinstance(error, OSError):
+                raise _unwritable(path, error) from error
+            raise
         return run
 
     @staticmethod
@@ -270,9 +273,9 @@ class RunDirectory:
                 file=path,
                 remedy=f"check {argument('out')}, or start without {argument('resume')}",
             )
-        run._lock()
         run._recipe, run._inputs = recipe, inputs
         try:
+            run._lock()
             before, now = run._started_with(), run._resumed_with()
             if changed := differences(before, now, ignored=may_change):
                 raise UserError(
@@ -280,7 +283,7 @@ class RunDirectory:
                     file=path,
                     remedy="resume with the same command, or start another run",
                 )
-        except UserError:
+        except BaseException:
             run.close()
             raise
         run.changed = frozenset(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
@@ -363,7 +366,7 @@ class RunDirectory:
         """
         if not self.is_main:
             return
-        with self.metrics.open("ab") as file:
+        with named(self.metrics), self.metrics.open("ab") as file:
             file.write(msgspec.json.encode(metrics) + b"\n")
         self._sinks.write(metrics)
 

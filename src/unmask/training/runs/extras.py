@@ -114,14 +114,12 @@ class Sinks:
 
     def __init__(self, run: Path) -> None:
         self._run = run
-        self._events = Events(run)
         self._open: dict[str, Sink] | None = None
 
     def write(self, metrics: Mapping[str, Any]) -> None:
         """Pass a line on to all sinks."""
-        self._events.write(dict(metrics))
         if self._open is None:
-            self._open = {}
+            self._open = {"TensorBoard": Events(self._run)}
             for name in (table := Registry[Callable[[Path], Sink | None]](GROUP, {})):
                 self._guarded(name, partial(self._start, name, table))
         for name, sink in list(self._open.items()):
@@ -129,7 +127,6 @@ class Sinks:
 
     def close(self) -> None:
         """Close all sinks; another line would open them again."""
-        self._events.close()
         for name, sink in list((self._open or {}).items()):
             self._guarded(name, sink.close)
         self._open = None

@@ -240,7 +240,7 @@ def multitask_report(run: RunDirectory, tasks: Mapping[str, TaskSummary], progre
 
 def write_section(report: Path, heading: str, lines: Sequence[str]) -> None:
     """Write the last section of a report, in place of an earlier one with the same heading."""
-    before = report.read_text(encoding="utf8").partition(heading)[0].rstrip()
+    before = report.read_text(encoding="utf8", errors="replace").partition(heading)[0].rstrip()
     replace_file(report, "\n".join([before, "", heading, "", *lines, ""]).encode())
 
 

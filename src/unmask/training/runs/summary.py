@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from unmask.support.durable import read_json
 from unmask.support.errors import UserError, counted
 from unmask.support.messages import argument, rendered
 from unmask.support.settings import flatten
@@ -159,11 +160,9 @@ def read_seeds(path: Path) -> Seeds | None:
     """
     file = path / SEEDS
     try:
-        return msgspec.json.decode(file.read_bytes(), type=Seeds)
+        return read_json(file, Seeds, f"continue with the same command and {argument('resume', True)}")
     except OSError:
         return None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UserError(f"the file is damaged ({error})", file=file) from error
 
 
 def metric_names(lines: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -176,7 +175,7 @@ def _saved(checkpoints: Path) -> Reached | None:
     for path in sorted(checkpoints.glob("step-*"), reverse=True):
         try:
             return msgspec.json.decode((path / "progress.json").read_bytes(), type=Reached)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, ValueError):
             continue
     return None
 

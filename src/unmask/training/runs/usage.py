@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from unmask.support.durable import replace_file
+from unmask.support.durable import read_json, replace_file
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
 from unmask.training.runs.display import duration
@@ -80,11 +80,9 @@ def read_usage(path: Path) -> list[Usage]:
         UserError: it is damaged.
     """
     try:
-        return msgspec.json.decode(path.read_bytes(), type=list[Usage])
+        return read_json(path, list[Usage], "remove it")
     except FileNotFoundError:
         return []
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UserError(f"the file is damaged ({error})", file=path, remedy="remove it") from error
 
 
 def check_price(price: float | None) -> None:

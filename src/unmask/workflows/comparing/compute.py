@@ -20,6 +20,7 @@ import numpy as np
 from unmask.data.batches.rng import derive_rng
 from unmask.data.corpus.build import held_out, write_corpus
 from unmask.data.corpus.corpus import open_corpus
+from unmask.data.corpus.partial import remove_published
 from unmask.data.text.documents import Skipped, read_documents
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.train import TokenizerSettings, train_vocabulary
@@ -31,6 +32,7 @@ from unmask.inference.predictor import Predictor
 from unmask.metrics.intervals import intervals, measure_all, resampled
 from unmask.model.directory import find
 from unmask.model.model import Model, load_model
+from unmask.support.arrays import save_array
 from unmask.support.durable import new_directory, replace_file
 from unmask.support.environment import num_cores
 from unmask.support.errors import UserError
@@ -54,6 +56,8 @@ from unmask.workflows.comparing.cells import (
     RUN,
     TOKENIZER,
     Cell,
+    content_of,
+    result_of,
     tested_on,
 )
 from unmask.workflows.comparing.first_look import first_look
@@ -102,7 +106,9 @@ def make_corpus(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: M
             with new_directory(folder / TOKENIZER) as aside:
                 trained.save(aside)
         tokenizer = load_tokenizer(folder / TOKENIZER)
-    if not (folder / CORPUS).exists():  # complete, if the process ended before the result was written
+    if (folder / CORPUS).exists():  # complete, as the process ended before the result was written
+        remove_published(folder / CORPUS)
+    else:
         write_corpus(text, tokenizer, folder / CORPUS, options=options, workers=num_cores())
     corpus = open_corpus(folder / CORPUS)
     return {"tokens": corpus.train.num_tokens, "documents": len(corpus.train), "vocabulary": tokenizer.size}
@@ -195,14 +201,15 @@ def measure_bits(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: 
     """
     model = load_model(_model(cell, needed))
     likelihood = _likelihood(model, machine)
-    texts = [msgspec.json.decode(line)["text"] for line in (needed["heldout"] / HELD).read_bytes().splitlines()]
+    passages = content_of(needed["heldout"], HELD, _result(cell, needed, "heldout"))
+    texts = [msgspec.json.decode(line)["text"] for line in passages.splitlines()]
     if likelihood is None or len(texts) < 2:
         return {}
     scored = document_bits(likelihood, texts, Display(quiet=True))
     (drawn,) = resampled([scored.measure], len(texts), _resampling_seed(cell.needs["heldout"].inputs["text"]), None)
     if not np.isfinite(drawn[BITS]).all():
         raise UserError("the loss of the held-out text is not finite", remedy="lower the learning rate")
-    np.save(folder / RESAMPLED, drawn[BITS][None].astype(np.float32))
+    save_array(folder / RESAMPLED, drawn[BITS][None].astype(np.float32))
     low, high = intervals(scored.measure, len(texts))[BITS]
     bits = measure_all(scored.measure, len(texts))[BITS]
     return {
@@ -286,9 +293,9 @@ def learn_and_score(cell: Cell, folder: Path, needed: Mapping[str, Path], machin
     deciding = [name for name in known if math.isfinite(metrics[name]) and np.isfinite(drawn[name]).all()]
     if metric not in deciding:
         raise UserError(f"task '{cell.task}': {metric} is not a number", remedy="lower the learning rate")
-    np.save(folder / RESAMPLED, np.array([drawn[name] for name in deciding], np.float32))
+    save_array(folder / RESAMPLED, np.array([drawn[name] for name in deciding], np.float32))
     wrong = [] if cell.seed else _listed(task.mistakes(examples, predictions, model.labels), tested)
-    (folder / MISTAKES).write_bytes(msgspec.json.encode(wrong))
+    replace_file(folder / MISTAKES, msgspec.json.encode(wrong))
     parameters = sum(value.numel() for value in model.encoder.parameters())
     recipe = ready.recipe
     return {
@@ -324,8 +331,8 @@ def _prepared(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Mac
         )
         return prepare_lesson(lesson, machine, display)
     job = _job(cell, folder, needed, machine)
-    if (needed_rate := needed.get("rate")) is not None:
-        rate = msgspec.json.decode((needed_rate / "result.json").read_bytes())["rate"]
+    if "rate" in needed:
+        rate = _result(cell, needed, "rate")["rate"]
         job = job if rate is None else replace(job, settings={**settings, "optimizer.learning_rate": rate})
     return prepare(job, machine, display, choosing=False)
 
@@ -387,6 +394,13 @@ def _job(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine)
         quiet=True,
         examples=cell.inputs.get("examples"),
     )
+
+
+def _result(cell: Cell, needed: Mapping[str, Path], name: str) -> Result:
+    """Return the result of a cell that a cell needs."""
+    result = result_of(needed[name].parents[1], cell.needs[name])
+    assert result is not None, "it is computed before"
+    return result
 
 
 def _model(cell: Cell, needed: Mapping[str, Path]) -> Path | str:

@@ -29,7 +29,7 @@ import msgspec
 from unmask.data.text.files import COMPRESSED
 from unmask.model.directory import find
 from unmask.support.choices import exists
-from unmask.support.durable import replace_file
+from unmask.support.durable import full_disk, replace_file
 from unmask.support.errors import UserError
 from unmask.support.messages import flags
 from unmask.support.settings import write
@@ -175,6 +175,8 @@ def _compute(cell: Cell, out: Path, machine: Machine, attempt: str) -> None:
     except (Interrupted, KeyboardInterrupt):
         raise
     except Exception as error:
+        if full := full_disk(error):  # no cell can be computed
+            raise full from None
         trace = "" if isinstance(error, UserError) else traceback.format_exc()
         _fail(folder, attempt, str(error) or type(error).__name__, trace)
         return

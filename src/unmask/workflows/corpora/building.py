@@ -29,7 +29,18 @@ from typing import Any
 
 import msgspec
 
-from unmask.data.cleaning.clean import CleanedFile, FileCleaning, clean_file, file_cleanings, join_files, read_cleaned
+from unmask.data.cleaning.clean import (
+    DROPPED,
+    JOINED,
+    REMOVED,
+    CleanedFile,
+    FileCleaning,
+    clean_file,
+    file_cleanings,
+    is_intact,
+    join_files,
+    read_cleaned,
+)
 from unmask.data.cleaning.rules import Rules
 from unmask.data.cleaning.tally import read_tally
 from unmask.data.corpus.build import (
@@ -50,9 +61,9 @@ from unmask.data.text.section import Section
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.support.choices import as_url
-from unmask.support.durable import new_directory, only_writer, replace_file
+from unmask.support.durable import new_directory, only_writer, read_json, replace_file
 from unmask.support.errors import UserError
-from unmask.support.fingerprint import differences, versions
+from unmask.support.fingerprint import differences, sha256, versions
 from unmask.support.messages import argument
 from unmask.support.stores import look_up
 from unmask.support.urls import Url, address_of
@@ -252,8 +263,9 @@ class Build:
         if plan.rules:
             for number, each in enumerate(file_cleanings(self._train, plan.options, plan.rules, self._cleaned), 1):
                 made_from = partial(self._content, [each.path, *plan.rules.files])
-                cleaning.append(self._task(f"clean {number}", made_from, partial(self._clean, each)))
-            needs = [self._task("join", list, partial(self._join, cleaning), cleaning)]
+                is_whole = partial(self._is_cleaned, each)
+                cleaning.append(self._task(f"clean {number}", made_from, partial(self._clean, each), (), is_whole))
+            needs = [self._task("join", list, partial(self._join, cleaning), cleaning, self._is_joined)]
         encoding = []
         for number, chosen in enumerate(self._portions):
             read = [] if plan.rules else self._train[chosen.start : chosen.stop]
@@ -266,9 +278,14 @@ class Build:
         return [*cleaning, *needs, *encoding, self._task("merge", list, partial(self._merge, encoding), encoding)]
 
     def _task(
-        self, name: str, made_from: Callable[[], Any], run: Callable[[Path], Any], needs: Sequence[Task] = ()
+        self,
+        name: str,
+        made_from: Callable[[], Any],
+        run: Callable[[Path], Any],
+        needs: Sequence[Task] = (),
+        is_intact: Callable[[Any], bool] = lambda value: True,
     ) -> Task:
-        return Task(name, self.folder / name.replace(" ", "-"), made_from, run, needs)
+        return Task(name, self.folder / name.replace(" ", "-"), made_from, run, needs, is_intact)
 
     def prepare(self, tokenizer: Tokenizer) -> Path:
         """Create the folder of tasks, or check that it is that of the same build; return it.
@@ -290,12 +307,13 @@ class Build:
         now = msgspec.json.decode(msgspec.json.encode(settings), type=dict[str, Any])
         self.folder.mkdir(parents=True, exist_ok=True)
         file = self.folder / PLAN
-        before = msgspec.json.decode(file.read_bytes(), type=dict[str, Any]) if file.exists() else now
+        remedy = "run the command that started it to resume it, or remove the folder to start from scratch"
+        before = read_json(file, dict[str, Any], remedy) if file.exists() else now
         if changed := differences(before, now):
             raise UserError(
                 f"contains an interrupted build with other settings: {'; '.join(changed)[:500]}",
                 file=self.folder,
-                remedy="run the command that started it to resume it, or remove the folder to start from scratch",
+                remedy=remedy,
             )
         with only_writer(file, wait=True):  # hosts may begin at the same time
             if not (self.folder / TOKENIZER).exists():
@@ -341,13 +359,26 @@ class Build:
         """Clean a file."""
         return {"cleaned": msgspec.to_builtins(clean_file(cleaning))}
 
+    def _is_cleaned(self, cleaning: FileCleaning, value: Any) -> bool:
+        """Return whether the files of a source that has been cleaned are as they were written."""
+        return is_intact(cleaning, msgspec.convert(value["cleaned"], CleanedFile))
+
     def _join(self, cleaning: Sequence[Task], place: Path) -> dict[str, Any]:
         """Find duplicates among all files."""
         done = [msgspec.convert(value["cleaned"], CleanedFile) for task in cleaning if (value := task.value)]
         notes: list[str] = []
         cleaned = join_files(done, self.plan.rules, self._cleaned, notes.append)
         cleaned.save()
-        return {"notes": [*notes, *cleaned.skipped.notes()]}
+        return {"notes": [*notes, *cleaned.skipped.notes()], "files": self._joined()}
+
+    def _joined(self) -> dict[str, str]:
+        """Return the SHA-256 of the files of all sources."""
+        paths = [self._cleaned / name for name in (JOINED, DROPPED, REMOVED)]
+        return {path.name: sha256(path) for path in paths if path.is_file()}
+
+    def _is_joined(self, value: Any) -> bool:
+        """Return whether these files are as they were written."""
+        return bool(value.get("files") == self._joined())
 
     def _tokenizer(self) -> Tokenizer:
         return load_tokenizer(self.folder / TOKENIZER)

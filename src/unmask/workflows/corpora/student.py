@@ -28,6 +28,7 @@ from unmask.data.tokenizers.words import encode_ragged
 from unmask.inference.load import load
 from unmask.inference.predictor import Predictor
 from unmask.objectives.objective import decoder_of
+from unmask.support.arrays import save_array
 from unmask.support.durable import only_writer, replace_file, replaced_directory
 from unmask.support.errors import InputWarning, UserError, refuse_idle
 from unmask.support.fingerprint import fingerprint_values
@@ -123,7 +124,7 @@ def make_student(
             notes.append("quality: that is less than half of what can be learned: look at the samples of what it drops")
         with replaced_directory(folder) as aside:
             tokenizer.save(aside / TOKENIZER)
-            np.save(aside / WEIGHTS, taught.weights)
+            save_array(aside / WEIGHTS, taught.weights)
             student = Student(key, kept, taught.bias, own, notes)
             replace_file(aside / STUDENT, msgspec.json.encode(student))
         for line in notes:

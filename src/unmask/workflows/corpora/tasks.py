@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from unmask.support.durable import replace_file
+from unmask.support.durable import full_disk, replace_file
 from unmask.support.errors import UnmaskError, UserError, counted
 from unmask.support.fingerprint import fingerprint_values
 from unmask.support.workers import ATTEMPTS, PAUSE, local_workers, taken, work_on_ray
@@ -47,6 +47,7 @@ class Task:
         made_from: returns what its result depends on, beside the tasks it needs, as values that JSON can represent.
         run: does it in its folder; returns a result that JSON can represent.
         needs: tasks that are done before.
+        is_intact: returns whether what it has written beside its result is undamaged; takes the value of the result.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Task:
     made_from: Callable[[], Any]
     run: Callable[[Path], Any]
     needs: Sequence[Task] = field(default=())
+    is_intact: Callable[[Any], bool] = field(default=lambda value: True)
 
     @property
     def result(self) -> Result | None:
@@ -78,11 +80,11 @@ class Task:
 
 
 def check_done(tasks: Sequence[Task]) -> None:
-    """Forget the results that were made from something else, of tasks in the order of their needs."""
+    """Forget results that were made from something else or are damaged, of tasks in the order of their needs."""
     for task in tasks:
         done = task.result
         is_right = all(needed.result for needed in task.needs) and done and done.made_from == task.fingerprint()
-        if done and not is_right:
+        if done and not (is_right and task.is_intact(done.value)):
             (task.folder / _DONE).unlink(missing_ok=True)
 
 
@@ -181,6 +183,8 @@ def _attempt(task: Task, call: str) -> None:
         made_from = task.fingerprint()
         value = task.run(task.folder)
     except Exception as error:
+        if full := full_disk(error):  # no task can be done
+            raise full from None
         if isinstance(error, UserError) or times == ATTEMPTS:
             known = error.message if isinstance(error, UnmaskError) else f"{type(error).__name__}: {error}"
             _fail(task, call, known if isinstance(error, UserError) else f"{known} ({ATTEMPTS} attempts)")

@@ -20,7 +20,6 @@ from unmask.support.messages import argument, call
 from unmask.support.settings import Overrides, check_overrides
 from unmask.training.machine import Machine, choose_machine
 from unmask.training.processes import Processes
-from unmask.training.runs.directory import CHECKPOINTS
 from unmask.training.runs.display import Display
 from unmask.workflows.distillation.comparison import BASELINE, SAME_ALONE, measure, of_task, write_comparison
 from unmask.workflows.distillation.general import distill_encoder
@@ -197,7 +196,7 @@ def distill_lesson(
         models = {"teacher": lesson.teacher, "student": run}
         if alone is not None:
             display.say(SAME_ALONE)
-            again = resume and (run / BASELINE / CHECKPOINTS).is_dir()
+            again = resume and started(run / BASELINE)
             run_prepared(alone, run / BASELINE, machine, processes, display, resume=again)
             models["without a teacher"] = run / BASELINE
         if processes.is_main and ready.data.held:

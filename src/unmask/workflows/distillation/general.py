@@ -32,13 +32,13 @@ from unmask.support.errors import UserError
 from unmask.support.messages import argument, call, setting
 from unmask.training.machine import Machine, choose_machine
 from unmask.training.processes import Processes
-from unmask.training.runs.directory import CHECKPOINTS
 from unmask.training.runs.display import Display
 from unmask.workflows.distillation.comparison import BASELINE, MANY, SAME_ALONE, measure, of_text, write_comparison
 from unmask.workflows.distillation.student import student_of, student_settings, vocabulary_difference
 from unmask.workflows.distillation.targets import StoringTeacher, TargetStore, check_targets
 from unmask.workflows.pretraining.checks import check_needs, check_shape, check_teacher
 from unmask.workflows.pretraining.pretrain import HELDOUT_TOKENS, fingerprint, train_encoder
+from unmask.workflows.pretraining.restarts import started
 from unmask.workflows.pretraining.start import InitialWeights, build_learner, load_base
 
 
@@ -100,7 +100,7 @@ def distill_encoder(
             )
         models = {"teacher": teacher, "student": run}
         if alone is not None:
-            again = resume and (run / BASELINE / CHECKPOINTS).is_dir()
+            again = resume and started(run / BASELINE)
             display.say(SAME_ALONE)
             other = replace(begin()[1], how="Pretrained from the same weights, without a teacher,")
             train_encoder(alone, corpus, run / BASELINE, other, resume=again, machine=machine, quiet=quiet)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import shutil
 import statistics
-import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -31,10 +30,10 @@ from unmask.tasks import TASKS
 from unmask.training.evaluate import NotFiniteError
 from unmask.training.machine import choose_machine
 from unmask.training.processes import Processes
-from unmask.training.runs.directory import FEATURES
+from unmask.training.runs.directory import FEATURES, RunDirectory
 from unmask.training.runs.display import Display
 from unmask.workflows.finetuning.job import FinetuningJob, InitialModel, LabelledFiles
-from unmask.workflows.finetuning.run_job import run_job
+from unmask.workflows.finetuning.run_job import read_scores, run_job
 from unmask.workflows.pretraining.restarts import started
 
 FACTORS = (0.5, 1.0, 2.0, 4.0)
@@ -203,6 +202,7 @@ def _run_trials(job: FinetuningJob, out: Path, seeds: int, search: bool, resume:
         started = [run for run in out.glob("seed-*") if can_resume(run, resume)]  # they keep their learning rate
         rates = _rates(out, job.task) if started else search_rates(job, out, resume)
         chosen = _rate(started[0]) if started else max(rates, key=lambda rate: rates[rate])
+        rates = dict(sorted(rates.items()))
         job = _with(job, RATE, chosen)
     first = job.settings.get("seed", 0)
     metrics: dict[str, dict[str, float]] = {}
@@ -212,11 +212,21 @@ def _run_trials(job: FinetuningJob, out: Path, seeds: int, search: bool, resume:
         metrics[run.name] = _metrics(run)
     best = max(metrics, key=lambda name: metrics[name][metric_of(job.task, metrics[name])])
     with replaced_directory(out / "model") as aside:
-        shutil.copytree(out / best / "model", aside, dirs_exist_ok=True)
+        _copy(out / best / "model", aside)
     shutil.rmtree(out / FEATURES, ignore_errors=True)
     replace_file(out / "seeds.json", msgspec.json.format(msgspec.json.encode({"rates": rates, "seeds": metrics})))
     replace_file(out / "report.md", rendered(_report(out, job.task, rates, metrics, best)).encode())
     return out / "model"
+
+
+def _copy(model: Path, folder: Path) -> None:
+    """Copy the files of a directory; `shutil.copytree` raises an error without the cause."""
+    for path in sorted(model.rglob("*")):
+        target = folder / path.relative_to(model)
+        if path.is_dir():
+            target.mkdir()
+        else:
+            shutil.copyfile(path, target)
 
 
 def _check(job: FinetuningJob, out: Path, seeds: int, search: bool, resume: bool) -> None:
@@ -262,12 +272,11 @@ def _converged(out: Path) -> list[Path]:
 
 
 def _rate(run: Path) -> float:
-    recipe: dict[str, Any] = tomllib.loads((run / "recipe.toml").read_text(encoding="utf8"))
-    return float(recipe["optimizer"]["learning_rate"])
+    return float(RunDirectory(run).read_recipe()["optimizer"]["learning_rate"])
 
 
 def _metrics(run: Path) -> dict[str, float]:
-    metrics: dict[str, float] = msgspec.json.decode((run / "dev.json").read_bytes())["metrics"]
+    metrics: dict[str, float] = read_scores(run)["metrics"]
     return metrics
 
 

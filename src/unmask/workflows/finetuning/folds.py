@@ -21,7 +21,7 @@ import numpy as np
 
 from unmask.data.labelled.identities import identities
 from unmask.inference.predictor import Predictor
-from unmask.support.durable import replace_file
+from unmask.support.durable import read_json, replace_file
 from unmask.support.errors import counted
 from unmask.support.fingerprint import fingerprint_values
 from unmask.support.settings import write
@@ -60,9 +60,11 @@ def tuned_on_folds(
     task = ready.recipe.task
     place = folder / fingerprint_values([write(ready.recipe), ready.inputs])[:16]
     file = place / "tuned.json"
-    known = processes.broadcast(file.read_bytes() if processes.is_main and file.exists() else b"")
-    if known:
-        return msgspec.json.decode(known, type=type(task))
+    tuned: Task | None = None
+    if processes.is_main and file.exists():
+        tuned = read_json(file, type(task), "remove it")
+    if (known := processes.broadcast(tuned)) is not None:
+        return known
     if processes.is_main:
         folder.mkdir(exist_ok=True)
         replace_file(folder / MARK, b"")  # if the run ends before its first checkpoint, it may start again with them
@@ -87,9 +89,10 @@ def tuned_on_folds(
         tuned = task.tune(examples, predictions)
         count = counted(len(examples), "training example")
         display.say(f"tuned on {count}, predicted by models that were not trained on them: {changes(task, tuned)}")
-        known = msgspec.json.encode(tuned)
-        replace_file(file, known)
-    return msgspec.json.decode(processes.broadcast(known), type=type(task))
+        replace_file(file, msgspec.json.encode(tuned))
+    tuned = processes.broadcast(tuned)
+    assert tuned is not None
+    return tuned
 
 
 def changes(before: Task, after: Task) -> str:

@@ -25,7 +25,7 @@ from unmask.inference.predictor import Predictor
 from unmask.model.model import Model, save_model
 from unmask.nn.encoders.encoder import TOKEN_EMBEDDINGS, Encoder, WithTokenEmbeddings
 from unmask.support import __version__
-from unmask.support.durable import replace_file, replaced_directory
+from unmask.support.durable import read_json, replace_file, replaced_directory
 from unmask.support.errors import counted
 from unmask.support.messages import argument
 from unmask.support.model_card import Origin, model_card
@@ -333,6 +333,15 @@ def save_trained(directory: Path, ready: Prepared, model: Model, result: Mapping
 def _files(examples: Sequence[Any]) -> list[str]:
     """Return the files that examples come from."""
     return sorted({file for example in examples if (file := getattr(example, "file", ""))})
+
+
+def read_scores(run: Path) -> dict[str, Any]:
+    """Return the scores of a finished run.
+
+    Raises:
+        UserError: the file is damaged.
+    """
+    return read_json(run / SCORES, dict[str, Any], f"remove it, and continue with {argument('resume', True)}")
 
 
 def _is_finished(run: RunDirectory) -> bool:

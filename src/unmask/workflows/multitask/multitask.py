@@ -47,6 +47,7 @@ from unmask.workflows.finetuning.run_job import (
     EVALUATION_TOKENS,
     SCORES,
     evaluated,
+    read_scores,
     reduced_embeddings,
     run_job,
     save_trained,
@@ -147,8 +148,7 @@ def run_mixture(mixture: Mixture, out: Path, machine: Machine, display: Display,
     with open_run(out, write(mixture.recipe), mixture.inputs, machine, Processes(), resume=resume) as run:
         if resume and not run.changed and (run.path / SCORES).exists() and run.model.exists():
             display.say(f"already finished: {run.model}")
-            scores: Scores = msgspec.json.decode((run.path / SCORES).read_bytes())
-            return scores
+            return read_scores(run.path)
         (run.path / SCORES).unlink(missing_ok=True)  # the scores are those of an earlier end of the run
         _announce(mixture, display)
         samples = [part.train.samples for part in mixture.parts.values()]

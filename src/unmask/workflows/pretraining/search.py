@@ -34,7 +34,7 @@ from unmask.objectives.flops import forward_flops
 from unmask.objectives.learner import Learner
 from unmask.recipes.recipe import Recipe
 from unmask.support import __version__
-from unmask.support.durable import replace_file
+from unmask.support.durable import read_json, replace_file
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
 from unmask.support.settings import write
@@ -231,7 +231,7 @@ def _begin(folder: Path, mark: bytes) -> None:
 def _read(folder: Path) -> dict[float, float]:
     """Return the losses found so far, by multiple."""
     path = folder / RATES
-    losses: Mapping[str, float | None] = msgspec.json.decode(path.read_bytes()) if path.exists() else {}
+    losses = read_json(path, dict[str, float | None], f"remove {folder}") if path.exists() else {}
     return {float(key): math.nan if value is None else value for key, value in losses.items()}
 
 

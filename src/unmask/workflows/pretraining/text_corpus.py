@@ -17,6 +17,7 @@ from dataclasses import asdict
 from functools import cache, partial
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -25,6 +26,7 @@ from unmask.data.cleaning.rules import Rules
 from unmask.data.corpus.build import check_sources, write_corpus
 from unmask.data.corpus.corpus import Corpus, open_corpus
 from unmask.data.corpus.encode import refuse_unguarded
+from unmask.data.corpus.partial import remove_published
 from unmask.data.text.documents import TextOptions
 from unmask.data.text.files import display_name
 from unmask.data.text.record_files import fingerprint_source
@@ -36,14 +38,14 @@ from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.data.tokenizers.train import PADDING, TokenizerSettings, train_vocabulary
 from unmask.model.directory import find, read_settings
 from unmask.recipes.recipe import Recipe
-from unmask.support.durable import new_directory
+from unmask.support.durable import new_directory, read_json
 from unmask.support.errors import UserError, check_count, refuse_idle
 from unmask.support.fingerprint import differences, versions
 from unmask.support.messages import argument, setting
 from unmask.support.settings import to_table
 from unmask.training.delivery import deliver
 from unmask.training.processes import Processes
-from unmask.training.runs.directory import PREPARED, RunDirectory
+from unmask.training.runs.directory import MARK, PREPARED, RunDirectory
 from unmask.workflows.pretraining.checks import check_init, check_layers, check_needs, check_vocabulary, check_words
 from unmask.workflows.pretraining.restarts import restarted
 
@@ -182,7 +184,7 @@ def _started_on(
             ),
         )
     corpus, made_from = open_corpus(out / PREPARED / "corpus"), RunDirectory.prepared_from(out)
-    before = msgspec.json.decode(made_from) if made_from else {}
+    before = read_json(out / PREPARED / MARK, dict[str, Any], _instead(out)) if made_from else {}
     if not (restarted() and "-" in map(str, paths)):  # what the first attempt has read cannot be read again
         _check_same_text(before.get("sources", []), paths, out)
     if made_from and extend != before.get("extend"):
@@ -198,13 +200,18 @@ def _started_on(
     return corpus
 
 
+def _instead(out: Path) -> str:
+    """Return the remedy for what cannot be continued with its text."""
+    return f"continue with the corpus made from it: {argument('corpus', str(out / PREPARED / 'corpus'))}"
+
+
 def _check_same_text(before: Sequence[Mapping[str, str]], paths: Sequence[str | Path], out: Path) -> None:
     """Check that the files have the content that a run was started on, in the same order.
 
     Raises:
         UserError: one has not, or cannot be compared; the message names it.
     """
-    remedy = f"{SAME}, or continue with the corpus made from it: {argument('corpus', str(out / PREPARED / 'corpus'))}"
+    remedy = f"{SAME}, or {_instead(out)}"
     for source, path in zip_longest(before, paths):
         if path is None:
             raise UserError(f"this run was started also on {source['name']}", file=out, remedy=remedy)
@@ -292,5 +299,6 @@ def _finished(directory: Path, report: Callable[[str], None]) -> Corpus | None:
         report(f"rebuilding the corpus: {error.message}")
         shutil.rmtree(directory)
         return None
+    remove_published(directory)
     report("using the corpus built here earlier from the same files")
     return corpus
