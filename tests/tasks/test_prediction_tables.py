@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.data.labelled.columns import Fields
+from unmask.data.labelled.label_cells import is_written
 from unmask.data.labelled.labelled_file import Row, UnlabelledRow, read_rows
 from unmask.data.labelled.span_export import export_labels
 from unmask.inference.stream import check_table
@@ -159,7 +160,9 @@ def test_sparse_vectors_have_a_column_for_each_token_of_any_text():
         assert found["weights:z"].replace("", None).astype(float).fillna(0).tolist() == [0.0, 1.0]
 
 
-NAMES = st.lists(st.text("ab,;|[]{} \"'", min_size=1).filter(lambda name: name == name.strip()), unique=True)
+NAMES = st.lists(  # that can be learned
+    st.text("ab,;|[]{} \"'", min_size=1).filter(lambda name: name == name.strip() and not is_written(name)), unique=True
+)
 
 
 @given(NAMES)

@@ -243,7 +243,7 @@ def test_a_search_of_the_learning_rate_on_other_text_is_not_continued(inputs, tm
     real = search.with_rates
 
     def interrupted(recipe, factor):
-        if factor == 1:
+        if factor == search.SHORTER:
             raise KeyboardInterrupt
         return real(recipe, factor)
 

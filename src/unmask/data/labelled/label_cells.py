@@ -92,7 +92,7 @@ def is_written(text: str) -> bool:
     if (text[:1], text[-1:]) not in (("[", "]"), ("{", "}")):
         return False
     inside = text[1:-1].strip()
-    if inside.startswith(('"', "'")):
+    if inside.startswith(('"', "'")) and inside.count(inside[0]) > 1:
         return True
     if text[0] == "{":
         return ":" in inside
