@@ -19,7 +19,7 @@ from unmask.training.runs.directory import RunDirectory
 from unmask.training.settings import BudgetSettings
 from unmask.workflows.pretraining.launch import pretrain
 from unmask.workflows.pretraining.pretrain import pretrain_corpus
-from unmask.workflows.pretraining.search import FACTORS, SHORTER, _scaled, cost, search_rate, with_rates
+from unmask.workflows.pretraining.search import FACTORS, SHORTER, _scaled, _vertex, cost, search_rate, with_rates
 
 SMALL = {"encoder.layers": 1, "encoder.width": 32, "encoder.heads": 2, "encoder.feed_forward": 32, "batch.tokens": 256}
 SETTINGS = SMALL | {"budget.steps": 48, "layout.length": 32, "stages": []}
@@ -47,7 +47,13 @@ def losses(found):
     return train, called
 
 
-@pytest.mark.parametrize(("found", "best"), [((3.0, 2.0, 4.0), 1.0), ((3.0, 4.0, None), 0.5), ((3, 2, 1), 2)])
+@pytest.mark.parametrize(
+    ("found", "best"),
+    [
+        *(((3.0, 2.0, 3.0), 1.0), ((3.0, 2.0, 4.0), 0.891), ((4.0, 2.0, 3.0), 1.12)),
+        *(((2.0, 3.0, 4.5), 0.5), ((3, 2, 1), 2), ((1, 5, 4), 0.5), ((3.0, 4.0, None), 0.5)),
+    ],
+)
 def test_the_multiple_with_the_lowest_loss_is_taken(recipe, tmp_path, found, best):
     train, called = losses(dict(zip(FACTORS, found, strict=True)))
     said = []
@@ -73,8 +79,8 @@ def test_the_multiple_is_that_of_the_rest_of_the_budget(recipe, tmp_path, best):
 
     chosen = search_rate(recipe, tmp_path / "run", train, print)
     assert chosen.budget.steps == 42
-    nearest = min(FACTORS, key=lambda factor: abs(math.log(factor / best)))
-    assert chosen.optimizer.learning_rate == nearest * recipe.optimizer.learning_rate
+    within = min(max(best, FACTORS[0]), FACTORS[-1])
+    assert chosen.optimizer.learning_rate == pytest.approx(within * recipe.optimizer.learning_rate, rel=1e-3)
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -144,7 +150,8 @@ def test_the_run_after_a_search_is_that_without_one(recipe, corpus, tmp_path):
     rates = json.loads((run.path / "search" / "rates.json").read_text())
     assert rates.keys() == {"0.5", "1", "2"}
     chosen = read_recipe(run.path / "recipe.toml")
-    assert chosen.optimizer.learning_rate == recipe.optimizer.learning_rate * float(min(rates, key=rates.get))
+    best = _vertex({float(factor): loss for factor, loss in rates.items()})
+    assert chosen.optimizer.learning_rate == recipe.optimizer.learning_rate * best
     assert chosen.budget.steps == 42
     pretrain_corpus(chosen, corpus, tmp_path / "alone", quiet=True, machine=choose_machine("cpu", "float32"))
     alone = RunDirectory(tmp_path / "alone").read_metrics("train")

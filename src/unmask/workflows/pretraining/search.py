@@ -1,8 +1,8 @@
 """A small search for the learning rate before a run, and the estimate of what a recipe costs.
 
-Input: a recipe and a corpus. Output: the recipe with the best of a few multiples of its learning rates, by the held-out
-loss of a short run with each, and with what remains of its budget. The short runs have the whole schedule, and together
-take an eighth of the budget. They are kept in RUN/search, with rates.json; an interrupted search is continued.
+Input: a recipe and a corpus. Output: the recipe with the multiple of its learning rates that is best by the held-out
+losses of a few short runs (`_vertex`), and with what remains of its budget. The short runs have the whole schedule, and
+together take an eighth of the budget. They are kept in RUN/search, with rates.json; an interrupted search is continued.
 
 The shorter a run, the higher its best rate: a short run is therefore made with the multiple times a further factor, so
 that it is as much too high or too low for the short run as the multiple is for the rest of the budget (`HORIZON`).
@@ -157,7 +157,7 @@ def search_rate(
     report: Callable[[str], None],
     inputs: Mapping[str, str | None] | None = None,
 ) -> Recipe:
-    """Return the recipe with the learning rates that were best, and the rest of the budget.
+    """Return the recipe with the learning rates that are best, and the rest of the budget.
 
     Args:
         recipe: what is trained.
@@ -198,10 +198,24 @@ def search_rate(
             "training diverges with every learning rate that was tried, from "
             f"{FACTORS[0] * SHORTER * recipe.optimizer.learning_rate:g} on: lower optimizer.learning_rate"
         )
-    best = min(finite, key=lambda factor: losses[factor])
+    best = _vertex({factor: losses[factor] for factor in finite})
     listed = ", ".join(f"{losses[factor]:.3f} at {factor:g}" for factor in FACTORS)
     report(f"held-out loss by multiple of the learning rate: {listed}; chosen: {best:g}")
     return _scaled(with_rates(recipe, best), 1 - SEARCH_SHARE)
+
+
+def _vertex(losses: Mapping[float, float]) -> float:
+    """Return the multiple at which the loss is least, if it is a parabola over the logarithm of the learning rate.
+
+    It is not beyond those that were tried. Of fewer than three losses, or of losses without a minimum between them, it
+    is the multiple with the least.
+    """
+    tried = sorted(losses)
+    if len(tried) > 2:
+        curvature, slope, _ = np.polyfit(np.log2(tried), [losses[factor] for factor in tried], 2)
+        if curvature > 1e-6:  # neither flat nor a hill
+            return float(f"{np.clip(2 ** (-slope / (2 * curvature)), tried[0], tried[-1]):.3g}")
+    return min(tried, key=lambda factor: losses[factor])
 
 
 def check_heldout(found: int) -> None:
