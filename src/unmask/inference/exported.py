@@ -37,7 +37,7 @@ from unmask.model.model import Model
 from unmask.support.choices import exists
 from unmask.support.durable import read_json, replace_file
 from unmask.support.errors import UserError
-from unmask.support.fingerprint import fingerprint, fingerprint_path, fingerprint_values
+from unmask.support.fingerprint import fingerprint_path, fingerprint_values
 from unmask.support.messages import argument
 from unmask.tasks import AnyTask
 from unmask.tasks.regression import Regression
@@ -91,8 +91,7 @@ class ExportedBackend:
         precision: what it is computed in here: that of the manifest, or float32 in place of bf16.
         num_layers: number of the only layer whose hidden states can be returned.
         display: shows the progress of long computations.
-        fingerprint: that of its tokenizer, its pooling, and the checksums of its directory, or without these of all its
-            files.
+        fingerprint: that of its tokenizer and of the checksums of its directory, or without these of all its files.
         infinite: whether logits may be minus infinity.
     """
 
@@ -233,10 +232,7 @@ def open_exported(
     model = Model(body, words, heads, manifest.labels, task, pooling=pooling)
     shown = display or Display(quiet=True)
     listed = directory / CHECKSUMS
-    parts = [fingerprint_path(listed if listed.is_file() else directory), words.sha256]
-    if pooling is not None:  # whose files have no checksums
-        parts += [fingerprint_values(pooling), fingerprint(heads.get(DENSE, {}))]
-    known = fingerprint_values(parts)
+    known = fingerprint_values([fingerprint_path(listed if listed.is_file() else directory), words.sha256])
     infinite = task is not None and task.infinite
     return model, ExportedBackend(engine, signature, engine.precision, settings.layers, shown, known, infinite)
 
