@@ -141,13 +141,17 @@ def _percentages(
 ) -> npt.NDArray[np.float64]:
     """Return the percentage of each corpus in the tokens that are read of a part, (corpora,)."""
     pairs = zip(corpora, copies, strict=True)
-    tokens = np.array([(counts * getattr(corpus, part).lengths()).sum() for corpus, counts in pairs])
+    tokens = np.array([_tokens_read(getattr(corpus, part), counts) for corpus, counts in pairs])
     return 100 * tokens / max(1, tokens.sum())
+
+
+def _tokens_read(documents: Documents, copies: npt.NDArray[np.int64]) -> int:
+    return int((copies * documents.lengths()).sum())
 
 
 def share_read(documents: Documents, copies: npt.NDArray[np.int64]) -> float:
     """Return how many times the tokens of documents are read on average."""
-    return float((copies * documents.lengths()).sum() / max(1, documents.num_tokens))
+    return _tokens_read(documents, copies) / max(1, documents.num_tokens)
 
 
 def _copies(
