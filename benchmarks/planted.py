@@ -51,6 +51,13 @@ def words(rng: random.Random, groups: int, each: int) -> list[list[str]]:
     return [invented[start::groups] for start in range(groups)]
 
 
+def about_topics(rng: random.Random, topics: list[list[str]], number: int, size: int) -> Rows:
+    """Yield texts of this many of the words of a topic, with the topic."""
+    for _ in range(number):
+        topic = rng.randrange(len(topics))
+        yield " ".join(rng.sample(topics[topic], size)), f"topic {topic}"
+
+
 def order(rng: random.Random) -> World:
     """Return documents that go through stages, and pairs of sentences in this order or in the other one."""
     stages = words(rng, 8, 15)
@@ -74,16 +81,11 @@ def order(rng: random.Random) -> World:
 def spans(rng: random.Random) -> World:
     """Return documents of words on one topic, each four times in a row, and texts whose label is their topic."""
     topics = [[" ".join([word] * 4) for word in topic] for topic in words(rng, 4, 12)]
-
-    def rows(number: int, part: slice) -> Rows:
-        for _ in range(number):
-            topic = rng.randrange(len(topics))
-            yield " ".join(rng.sample(topics[topic][part], 2)), f"topic {topic}"
-
     documents = (" ".join(rng.sample(rng.choice(topics), 7)) for _ in range(4000))
     local = ALONE | {"encoder.initial_offsets": [-1, 1]}
     changes = {"arms": {"base": ARM}, "vary": {"masking": ["token", "span"]}, "settings": local}
-    return documents, rows(SOME, slice(6)), rows(TEST, slice(6, 12)), changes
+    known, new = ([topic[part] for topic in topics] for part in (slice(6), slice(6, 12)))
+    return documents, about_topics(rng, known, SOME, 2), about_topics(rng, new, TEST, 2), changes
 
 
 def context(rng: random.Random) -> World:
@@ -107,16 +109,12 @@ def context(rng: random.Random) -> World:
 def same(rng: random.Random) -> World:
     """Return texts of words on one topic, the label, and two arms that differ in nothing that matters."""
     topics = words(rng, 4, 24)
-
-    def rows(number: int, part: slice) -> Rows:
-        for _ in range(number):
-            topic = rng.randrange(len(topics))
-            yield " ".join(rng.sample(topics[topic][part], 4)), f"topic {topic}"
-
     everything = [word for topic in topics for word in topic]
     documents = (" ".join(rng.sample(rng.choice(topics), 6) + rng.sample(everything, 6)) for _ in range(1000))
     arms = {f"positions={number}": ARM | {"settings": {"encoder.positions": number}} for number in (64, 72)}
-    return documents, rows(TRAIN, slice(12)), rows(TEST, slice(12, 24)), {"arms": arms, "settings": ALONE}
+    known, new = ([topic[part] for topic in topics] for part in (slice(12), slice(12, 24)))
+    rows = about_topics(rng, known, TRAIN, 4), about_topics(rng, new, TEST, 4)
+    return documents, *rows, {"arms": arms, "settings": ALONE}
 
 
 WORLDS: dict[str, tuple[Callable[[random.Random], World], str, str]] = {

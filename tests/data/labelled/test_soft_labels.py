@@ -188,18 +188,24 @@ def test_pairs_have_distributions_too(tmp_path):
     assert row.distribution == {"yes": 0.25, "no": 0.75}
 
 
-@pytest.mark.parametrize("form", ["csv", "jsonl", "memory"])
-def test_lists_in_which_no_label_is_twice_are_not_taken_for_votes(tmp_path, form):
-    rows = [{"text": "a", "label": ["joy"]}, {"text": "b", "label": ["joy", "fear"]}]
-    path = tmp_path / f"a.{form}"
+def written(rows, form, folder):
+    """Return rows in memory, or the file that a data frame writes of them."""
+    path = folder / f"a.{form}"
     if form == "memory":
-        path = as_table(rows)
-    elif form == "csv":
+        return as_table(rows)
+    if form == "csv":
         pd.DataFrame(rows).to_csv(path, index=False)
     else:
         pd.DataFrame(rows).to_json(path, orient="records", lines=True)
+    return path
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "memory"])
+def test_lists_in_which_no_label_is_twice_are_not_taken_for_votes(tmp_path, form):
+    rows = [{"text": "a", "label": ["joy"]}, {"text": "b", "label": ["joy", "fear"]}]
+    source = written(rows, form, tmp_path)
     with pytest.raises(UserError, match="no list of the file has a label twice, as votes would; fine-tune for multi-"):
-        read(path)
+        read(source)
 
 
 def test_texts_in_memory_that_look_like_lists_are_labels():
@@ -211,14 +217,8 @@ def test_texts_in_memory_that_look_like_lists_are_labels():
 def test_a_list_of_one_label_is_that_label(tmp_path, form):
     """As doccano exports texts with labels, whatever their number."""
     rows = [{"text": "a", "label": ["joy"]}, {"text": "b", "label": [3]}, {"text": "c", "label": ["joy", "joy"]}]
-    path, notes = tmp_path / f"a.{form}", []
-    if form == "memory":
-        path = as_table(rows)
-    elif form == "csv":
-        pd.DataFrame(rows).to_csv(path, index=False)
-    else:
-        pd.DataFrame(rows).to_json(path, orient="records", lines=True)
-    found = read(path, notes=notes)
+    source, notes = written(rows, form, tmp_path), []
+    found = read(source, notes=notes)
     assert [(type(row).__name__, row.values["label"]) for row in found] == [
         ("Row", "joy"),
         ("Row", "3"),
