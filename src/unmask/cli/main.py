@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except BrokenPipeError:  # the reader of our output has closed it
             return 0
         except OSError as error:
-            file = error.filename2 or error.filename or ("standard output" if _discard_output() else "")
+            file = _file_of(error) or ("standard output" if _discard_output() else "")
             _complain(f"{file}: {error.strerror or error}" if file else f"{error.strerror or error}")
             return 2 if isinstance(error, PATH_ERRORS) else 1
         except Exception as error:
@@ -113,6 +113,11 @@ def _run(words: list[str], started: Times | None) -> int:
     return 0
 
 
+def _file_of(error: OSError) -> str:
+    """Return the file that an error is about, the new one of two; "" if it names none."""
+    return str(error.filename2 or error.filename or "")
+
+
 def _describe_full_disk(error: OSError, *, resumes: bool) -> str:
     """Return the message about a full disk with the remedy; "" for other errors, and those that name no file.
 
@@ -122,8 +127,8 @@ def _describe_full_disk(error: OSError, *, resumes: bool) -> str:
     """
     from unmask.support.durable import full_disk
 
-    file = error.filename2 or error.filename
-    if file is None or full_disk(error) is None:
+    file = _file_of(error)
+    if not file or full_disk(error) is None:
         return ""
     again = f"continue with {argument('resume', True)}" if resumes else "give the same command again"
     return f"{file}: {error.strerror}; free some space, then {again}"

@@ -28,12 +28,12 @@ def completed(config: Mapping[str, Any], arguments: Mapping[str, Any], path: Pat
     Raises:
         UserError: the labels are not as many as config.json has, or their indices are not 0, 1, ….
     """
-    completed = dict(config)
+    known = dict(config)
     if arguments.get("model_class") == "MultiLabelClassificationModel" and config.get("problem_type") is None:
-        completed["problem_type"] = MULTI_LABEL
+        known["problem_type"] = MULTI_LABEL
     names = config.get("id2label", {"0": "LABEL_0", "1": "LABEL_1"})  # transformers writes none for two
     if not isinstance(names, dict) or any(name != f"LABEL_{index}" for index, name in names.items()):
-        return completed
+        return known
     labels, indices = arguments.get("labels_list"), arguments.get("labels_map")
     if isinstance(indices, dict) and indices:
         named = [[label for label, at in indices.items() if at == index] for index in range(len(indices))]
@@ -45,5 +45,5 @@ def completed(config: Mapping[str, Any], arguments: Mapping[str, Any], path: Pat
                 file=path,
                 remedy="name the labels under id2label in config.json",
             )
-        completed["id2label"] = {str(index): str(label) for index, label in enumerate(labels)}
-    return completed
+        known["id2label"] = {str(index): str(label) for index, label in enumerate(labels)}
+    return known

@@ -55,9 +55,9 @@ def check_effects(recipe: FinetuningRecipe, body: Encoder, teacher: Teacher | No
         "reset": recipe.reset is not None,
         "batch.recompute": recipe.batch.recompute,
     }
-    if recipe.frozen and any(of_training.values()):
-        name = next(name for name, is_set in of_training.items() if is_set)
-        raise UserError(f"{name} has no effect on a frozen encoder", remedy="remove it")
+    for name, is_set in of_training.items():
+        if recipe.frozen and is_set:
+            raise UserError(f"{name} has no effect on a frozen encoder", remedy="remove it")
     if not recipe.frozen and recipe.downstream is not None and recipe.downstream.plain(body.num_layers):
         raise UserError(
             f"{argument('downstream', 'linear')} has no effect without {argument('frozen')}: it is the default "
