@@ -134,12 +134,14 @@ def read_file(name: str, folder: Path, runs: Path) -> Comparison:
     table = tomllib.loads(re.sub(r"\{([\w-]+(?:/[\w-]+)?)\}", located, text))
     for file, part in table.pop("files", {}).items():
         convert(part, MadeFile, f"{name}: {file}").write(folder / file)
-    table["text"] = [
-        str(path)
-        for text in table.get("text", [])
-        for path in (sorted(Path("/").glob(text[1:])) if "*" in text else [text])
-    ]
+    table["text"] = [str(path) for text in table.get("text", []) for path in files_of(text)]
     return convert(table, Comparison, name)
+
+
+def files_of(text: str) -> list[Path]:
+    """Return the files that a text of a comparison stands for; an absolute path, its last part may have an asterisk."""
+    path = Path(text)
+    return sorted(path.parent.glob(path.name)) or sys.exit(f"no file is named {path}")
 
 
 def records(outcome: Outcome) -> list[dict[str, Any]]:
