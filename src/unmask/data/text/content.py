@@ -109,9 +109,10 @@ _MEDIA = re.compile(rb"RIFF....(?:WEBP|WAVE|AVI )|\0\0\0.ftyp", re.DOTALL)
 _PICKLE = re.compile(rb"\x80[\x02-\x05]|\([ld]p\d+\n|[\]}()]q\0|c[\w.]+\n\w+\n(?:p\d+\n|q\0)")
 _SAFETENSORS = re.compile(rb"[^\0]..\0\0\0\0\0\{\s*\"", re.DOTALL)
 _HTML = re.compile(
-    rb"(?:\s|<!--.*?-->|<\?xml.*?\?>)*+(?:<!doctype\s+html|<html[\s>]|<head[\s>]|<body[\s>])", re.I | re.S
+    rb"(?:\s|<!--.*?-->|<\?xml.*?\?>)*+(?:<!doctype\s+html|<(?:html|head|body|meta|script|style)[\s>])",
+    re.I | re.S,
 )
-_XML = re.compile(rb"\s*<\?xml\s")
+_XML = re.compile(rb"\s*(?:<\?xml\s|<!DOCTYPE\s|<[a-zA-Z][\w.:-]*\s[^<>]*?\bxmlns[:=])")
 _MEDIAWIKI = re.compile(rb"(?:\s|<\?xml.*?\?>)*+<mediawiki[\s>]", re.DOTALL)
 _WARC = re.compile(rb"WARC/\d+\.\d+\r?\n")
 _MARK = b"\xef\xbb\xbf"

@@ -168,7 +168,7 @@ def _encodings(content: bytes, declared: tuple[str, ...]) -> Iterator[Sequence[s
         from resiliparse.parse.encoding import detect_encoding
     except ImportError:
         return
-    yield _named(detect_encoding(content) or "")
+    yield _named(detect_encoding(content, html5_compatible=False) or "")  # of those that browsers have, others too
     yield ["cp1252"]
 
 
