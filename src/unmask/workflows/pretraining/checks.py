@@ -19,6 +19,7 @@ from unmask.data.batches.batch import Sample
 from unmask.data.batches.curriculum import Curriculum, Feed
 from unmask.data.batches.sources import Source, Stage
 from unmask.data.batches.streams import StreamSource
+from unmask.data.corpus.corpus import Corpus, open_corpus
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.families import BodySettings
 from unmask.nn.encoders.encoder import LEFT_TO_RIGHT, SEPARATE_LAYERS, TWO_LMS, TWO_STREAMS
@@ -39,19 +40,20 @@ LIKE = {LEFT_TO_RIGHT: "gpt-mini", TWO_STREAMS: "xlnet-mini", TWO_LMS: "elmo-min
 def build_curriculum(recipe: Recipe, tokenizer: Tokenizer, learner: Learner) -> Curriculum:
     """Return the pipelines of all stages of a recipe; each counts the targets of its own objectives alone."""
     stages, whole = recipe.every_stage, recipe.all_objectives
+    corpora = [stage.corpus for stage in recipe.stages] or [""]
     return Curriculum(
         stages=[
             Stage(
                 share=share,
                 length=stage.layout.length,
-                name=name,
+                name=f"{name}, corpus {corpus}" if corpus else name,
                 weights={
                     key: objective.weight
                     for key, objective in stage.objectives.items()
                     if objective.weight != whole[key].weight
                 },
             )
-            for share, stage, name in zip(recipe.shares, stages, describe(stages), strict=True)
+            for share, corpus, stage, name in zip(recipe.shares, corpora, stages, describe(stages), strict=True)
         ],
         feeds=[
             Feed(
@@ -65,6 +67,23 @@ def build_curriculum(recipe: Recipe, tokenizer: Tokenizer, learner: Learner) -> 
             for stage in stages
         ],
     )
+
+
+def open_others(recipe: Recipe, corpus: Corpus) -> dict[int, Corpus]:
+    """Return the corpora that stages read instead of that of the run, by stage.
+
+    Raises:
+        UserError: one cannot be opened, or has another vocabulary.
+    """
+    others = {number: open_corpus(stage.corpus) for number, stage in enumerate(recipe.stages) if stage.corpus}
+    for number, other in others.items():
+        if other.manifest.tokenizer != corpus.manifest.tokenizer:
+            raise UserError(
+                f"stages[{number}].corpus: its vocabulary is not that of {corpus.place}",
+                file=other.place,
+                remedy=f"build it with that: {call('corpus build', 'FILES', tokenizer=corpus.place, out='DIR')}",
+            )
+    return others
 
 
 def describe(stages: Sequence[Recipe]) -> list[str]:
