@@ -107,6 +107,8 @@ def test_D12_comments_before_a_page_take_time_that_is_proportional_to_their_numb
         ('<svg version="1.1"\n xmlns="http://www.w3.org/2000/svg"><text>The story</text></svg>', "XML"),
         ('<t:TEI xmlns:t="http://www.tei-c.org/ns/1.0">', "XML"),
         ('<!DOCTYPE TEI.2 SYSTEM "tei2.dtd"><TEI.2>', "XML"),
+        ("\ufeff\n %PDF-1.7\n1 0 obj", "PDF"),
+        ("The %PDF-1.7 of a text", None),
         ('<meta charset="utf-8"><p>The story', "HTML"),
         ('<doc id="1" title="xmlns">\nThe story is simple.\n</doc>', None),
         ("<s> The xmlns= of a text </s>", None),
