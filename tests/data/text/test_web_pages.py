@@ -124,6 +124,8 @@ def test_pages_in_xhtml_have_elements_without_content(tmp_path):
     (sent,) = pages(tmp_path, response(page, "application/xhtml+xml"))
     (tmp_path / "a.xhtml").write_bytes(page)
     assert [sent.text] == list(read_documents([tmp_path / "a.xhtml"], TextOptions(), Skipped())) == [STORY]
+    (tmp_path / "a.html").write_bytes(b'\xef\xbb\xbf<?xml version="1.0"?>\n' + page)
+    assert list(read_documents([tmp_path / "a.html"], TextOptions(), Skipped())) == [STORY]
 
 
 def test_what_is_no_page_is_counted(tmp_path):
