@@ -51,7 +51,7 @@ class StageSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     Attributes:
         share: share of the run's steps.
         layout, masking, objective: settings that override those in the recipe's tables of these names.
-        corpus: directory or URL of the corpus that it reads; "": that of the run.
+        corpus: directory of the corpus that it reads; "": that of the run.
     """
 
     share: float

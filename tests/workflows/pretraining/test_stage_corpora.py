@@ -132,6 +132,8 @@ def test_a_copy_of_the_corpus_of_the_run_is_not_read_twice(pretrain, corpus, tmp
 def test_what_does_not_fit_is_refused(pretrain, other, documents, text_file, tmp_path):
     with pytest.raises(UserError, match=r"stages\[1\] is the last stage, which reads the corpus of the run"):
         recipe("", other.directory)
+    with pytest.raises(UserError, match=r"^stages\[0\]\.corpus is a URL, but recipes name directories of this machine"):
+        pretrain(recipe("s3://user:secret@bucket/corpus", ""))
     with pytest.raises(UserError, match="nowhere"):
         pretrain(recipe(tmp_path / "nowhere", ""))
     write_corpus([text_file], train_wordpiece(documents, size=150), tmp_path / "foreign")

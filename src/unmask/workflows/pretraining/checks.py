@@ -26,9 +26,11 @@ from unmask.nn.encoders.encoder import LEFT_TO_RIGHT, SEPARATE_LAYERS, TWO_LMS, 
 from unmask.objectives.learner import Learner
 from unmask.objectives.teacher import TEACHER
 from unmask.recipes.recipe import Recipe
+from unmask.support.choices import as_url
 from unmask.support.errors import UserError, check_count, refuse_idle
 from unmask.support.messages import argument, call, setting
 from unmask.support.settings import Overrides, flatten
+from unmask.support.urls import Url
 
 SHOWN = {"layout.kind", "layout.length", "masking.kind", "masking.rate", "masking.final_rate"}
 """Settings that are described by words of their own."""
@@ -73,10 +75,18 @@ def open_others(recipe: Recipe, corpus: Corpus) -> dict[int, Corpus]:
     """Return the corpora that stages read instead of that of the run, by stage.
 
     Raises:
-        UserError: one cannot be opened, or has another vocabulary.
+        UserError: one is at a URL, cannot be opened, or has another vocabulary.
     """
-    others = {number: open_corpus(stage.corpus) for number, stage in enumerate(recipe.stages) if stage.corpus}
-    for number, other in others.items():
+    others = dict[int, Corpus]()
+    for number, stage in enumerate(recipe.stages):
+        if not stage.corpus:
+            continue
+        if isinstance(as_url(stage.corpus), Url):
+            raise UserError(
+                f"stages[{number}].corpus is a URL, but recipes name directories of this machine alone",
+                remedy="copy the corpus to this machine",
+            )
+        others[number] = other = open_corpus(Path(stage.corpus))
         if other.manifest.tokenizer != corpus.manifest.tokenizer:
             raise UserError(
                 f"stages[{number}].corpus: its vocabulary is not that of {corpus.place}",
