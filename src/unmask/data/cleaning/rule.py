@@ -18,7 +18,7 @@ from functools import cache, cached_property
 
 import msgspec
 
-from unmask.support.scripts import SYLLABLE_MARKS, THAI, TIBETAN, UNSPACED, mark_class
+from unmask.support.scripts import OF_CLAUSES, SYLLABLE_MARKS, THAI, TIBETAN, UNSPACED, mark_class
 
 _UNSPACED = re.compile(f"[{UNSPACED}{TIBETAN}]")
 _THAI = re.compile(f"[{THAI}]")
@@ -28,8 +28,8 @@ _SHARE = 0.3
 
 @cache
 def _letters_and_words() -> re.Pattern[str]:
-    """Return the pattern of words in scripts without spaces, and of others beside them."""
-    return re.compile(rf"[{UNSPACED}](?:{mark_class()})*|[^\s{UNSPACED}{SYLLABLE_MARKS}]+")
+    """Return the pattern of words in scripts without spaces, some of which have marks, and of others beside them."""
+    return re.compile(rf"[{OF_CLAUSES}](?:{mark_class()})*|[{UNSPACED}]|[^\s{UNSPACED}{SYLLABLE_MARKS}]+")
 
 
 def split_words(text: str) -> list[str]:
