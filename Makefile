@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check types tests exhaustive arm bench fuzz tables wheel wheels docs clean
+.PHONY: help demo test check types tests exhaustive arm bench gpu fuzz tables wheel wheels docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -40,6 +40,9 @@ arm: $(VENV)/.ready-test ## prepare Python for arm64 in build/arm (Debian, qemu-
 
 bench: $(VENV)/.ready-bench ## run the benchmarks (hours); each writes benchmarks/results/NAME.json
 	sh benchmarks/all.sh $(abspath $(BIN)/python)
+
+gpu: $(VENV)/.ready-bench ## check a GPU, and measure its speed (minutes)
+	$(BIN)/python benchmarks/gpu.py
 
 fuzz: $(VENV)/.ready-test ## 10,000 mutated files and settings: no traceback, no hang, bounded memory
 	FUZZ_CASES=10000 $(BIN)/python -m pytest tests/test_fuzz.py --timeout 0

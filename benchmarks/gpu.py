@@ -1,4 +1,4 @@
-"""Is the program right and fast on a GPU? One command of about five minutes, which a new machine runs first of all.
+"""Is the program right and fast on a GPU? `make gpu` is the first command of a new machine, of about five minutes.
 
 Each check is independent: one that fails is reported, and the next begins.
 

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 import unmask
+from unmask.families import FAMILIES
 from unmask.model.model import save_model
+from unmask.recipes.recipe import read_recipe
 from unmask.tasks import CLASSES
 from unmask.testing.task import toy_model
 
@@ -15,16 +17,18 @@ from ..testing.test_task import FILES
 
 PROGRAM = Path(__file__).with_name("device_program.py")
 SMALL = {"encoder.layers": 2, "encoder.width": 32, "encoder.heads": 2, "encoder.feed_forward": 64}
+OTHERS = ("roformer", "deberta", "nomicbert", "neobert", "eurobert", "distilbert")
 SHAPES = {
     **dict.fromkeys(("bert-mini", "spanbert-mini", "xlnet-mini"), SMALL),
     "gpt-mini": {name: value for name, value in SMALL.items() if name != "encoder.feed_forward"},
     **dict.fromkeys(("albert-mini", "electra-mini"), SMALL | {"encoder.embedding": 16}),
     "modernbert-mini": SMALL | {"layout.length": 84},
-    **{f"bert-mini {kind}": SMALL | {"encoder.kind": kind} for kind in ("roformer", "deberta", "nomicbert", "neobert")},
+    **{f"bert-mini {kind}": SMALL | {"encoder.kind": kind} for kind in OTHERS},
     "bert-mini recompute": SMALL | {"batch.recompute": True},
 }
 """A recipe and a word for each family that reads subwords of the corpus, and its settings."""
 RAW = {"elmo-mini": {"encoder.width": 32, "encoder.cells": 32, "layout.length": 8}, "roberta-mini": SMALL}
+RAW |= {f"roberta-mini {kind}": SMALL | {"encoder.kind": kind} for kind in ("xlm_roberta", "camembert", "mpnet")}
 """Recipes with vocabularies of another kind, which are made of text."""
 LONG = {"quac": 64, "coqa": 64, "hotpotqa": 64}
 """The length of tasks that do not fit into that of the others."""
@@ -57,19 +61,21 @@ def assert_clean(found):
 
 def raw(name, text_file, device="cuda"):
     """Return a run of a recipe on text."""
-    arguments = {"recipe": name, "text": str(text_file), "settings": {"encoder.dropout": 0.1, **RAW[name]}}
+    settings = {"encoder.dropout": 0.1, **RAW[name]}
+    arguments = {"recipe": name.split()[0], "text": str(text_file), "settings": settings}
     return {"name": name, "call": "pretrain", "arguments": arguments, "device": device, "precision": "bf16"}
 
 
-def tuning(kind, tmp_path):
-    """Return a toy model, and a run that fine-tunes it for a task."""
+def tuning(kind, tmp_path, name="", **more):
+    """Return a toy model, and a run that fine-tunes it for a task, with more settings."""
     suffix, content = FILES[kind]
     path, model = tmp_path / f"{kind}.{suffix}", tmp_path / f"{kind}-toy"
     path.write_text(content, encoding="utf8")
     save_model(model, toy_model(content), "A toy.")
-    settings = {"batch.sequences": 8, "budget.steps": 2, "task.length": LONG.get(kind, 48)}
+    settings = {"batch.sequences": 8, "budget.steps": 2, "task.length": LONG.get(kind, 48), **more}
     arguments = {"task": kind, "model": str(model), "train": str(path), "settings": settings}
-    return model, {"name": kind, "call": "finetune", "arguments": arguments, "device": "cuda", "precision": "bf16"}
+    run = {"call": "finetune", "arguments": arguments, "device": "cuda", "precision": "bf16"}
+    return model, run | {"name": name or kind}
 
 
 def distilling(kind, tmp_path):
@@ -82,6 +88,11 @@ def distilling(kind, tmp_path):
     return run | {"name": f"distil {kind}", "call": "distill", "arguments": learning | {"settings": settings}}
 
 
+def test_every_family_is_looked_at():
+    recipes = [read_recipe(name.split()[0], settings) for name, settings in {**SHAPES, **RAW}.items()]
+    assert {recipe.encoder.__struct_config__.tag for recipe in recipes} == FAMILIES.keys()
+
+
 def test_steps_wait_for_the_gpu_once(corpus, text_file, tmp_path):
     runs = [
         *pretraining(("electra-mini", "modernbert-mini", "spanbert-mini"), corpus),
@@ -89,6 +100,7 @@ def test_steps_wait_for_the_gpu_once(corpus, text_file, tmp_path):
         *pretraining(("bert-mini",), corpus, precision="fp16"),
         raw("elmo-mini", text_file),
         *(tuning(kind, tmp_path)[1] for kind in ("sparse", "quac")),
+        *(tuning(kind, tmp_path, **{"task.weights": "balanced"})[1] for kind in ("classification", "multi-label")),
         distilling("spans", tmp_path),
     ]
     found = look(tmp_path, runs)

@@ -15,7 +15,8 @@ from unmask.inference.search import split_words as words_of_search
 from unmask.support.scripts import UNSPACED
 
 SCRIPTS = re.compile(
-    "(THAI|LAO|MYANMAR|KHMER|BOPOMOFO|YI|HENTAIGANA|(HALFWIDTH )?(HIRAGANA|KATAKANA|KATAKANA-HIRAGANA)|"
+    "(THAI|LAO|MYANMAR|KHMER|(NEW )?TAI (LE|LUE|THAM|VIET)|BALINESE|JAVANESE|AHOM|"
+    "BOPOMOFO|YI|HENTAIGANA|(HALFWIDTH )?(HIRAGANA|KATAKANA|KATAKANA-HIRAGANA)|"
     "CJK (UNIFIED|COMPATIBILITY)|IDEOGRAPHIC (ITERATION|CLOSING|NUMBER)) "
 )
 CODES = [code for code in range(0x80, 0x40000) if unicodedata.category(chr(code))[0] in "LMN"]

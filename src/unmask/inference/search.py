@@ -19,7 +19,6 @@ from functools import cache
 from itertools import islice, pairwise
 from types import ModuleType
 from typing import cast
-from unicodedata import category
 
 import numpy as np
 import torch
@@ -33,7 +32,7 @@ from unmask.nn.layers.max_logits import max_sim, select
 from unmask.support.choices import PromptName
 from unmask.support.errors import ShareNote, UserError
 from unmask.support.messages import argument
-from unmask.support.scripts import UNSPACED
+from unmask.support.scripts import UNSPACED, mark_class
 from unmask.tasks.regression import ScoreTask
 from unmask.tasks.rows import as_rows
 from unmask.tasks.sparse import SparseVector
@@ -44,10 +43,6 @@ TOKEN_BLOCK = 1024
 """Number of documents whose vectors of tokens are computed and compared at once."""
 QUERIES = 1024
 """Number of queries that are compared with a block of documents at once."""
-_MARKS = range(0x300, 0x20000)
-"""Code points among which all combining marks are, but for those that select variants."""
-_JOINERS = "\u200c\u200d"
-"""Invisible characters inside words, as in Persian and in the scripts of India."""
 
 
 @dataclass(frozen=True)
@@ -346,10 +341,8 @@ class Bm25:
 @cache
 def _words() -> re.Pattern[str]:
     """Return the pattern of words, or runs of scripts without spaces; `\\w` lacks marks, such as vowels of Hindi."""
-    marks = "".join(character for code in _MARKS if category(character := chr(code)).startswith("M"))
     letters = rf"[^\W{UNSPACED}]"
-    inside = rf"(?=[^\0-{chr(_MARKS.start - 1)}])[{marks}{_JOINERS}]+"  # what is no mark is mostly told by the range
-    return re.compile(rf"[{UNSPACED}]+|{letters}+(?:{inside}{letters}*)*")
+    return re.compile(rf"[{UNSPACED}]+|{letters}+(?:(?:{mark_class()})+{letters}*)*")
 
 
 def split_words(text: str) -> list[str]:

@@ -30,7 +30,7 @@ from unmask.objectives.objective import ObjectiveSettings
 from unmask.objectives.teacher import TEACHER
 from unmask.recipes.requirements import RecipePart, check
 from unmask.support.errors import UserError, nearest
-from unmask.support.messages import in_recipe, setting
+from unmask.support.messages import argument, in_recipe, setting
 from unmask.support.settings import Overrides, check_overrides, convert, flatten, parse_toml, put, to_table
 from unmask.tasks import AnyTask
 from unmask.training.settings import TrainingSettings
@@ -51,12 +51,14 @@ class StageSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     Attributes:
         share: share of the run's steps.
         layout, masking, objective: settings that override those in the recipe's tables of these names.
+        corpus: directory of the corpus that it reads; "": that of the run.
     """
 
     share: float
     layout: dict[str, Any] = {}
     masking: dict[str, Any] = {}
     objective: dict[str, Any] = {}
+    corpus: str = ""
 
     @property
     def overrides(self) -> dict[str, Any]:
@@ -172,6 +174,11 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, dict=True):
             raise ValueError(
                 f"stages[{len(self.stages) - 1}] is the last stage, whose settings are the recipe's own: write them in "
                 "[layout], [masking] and [objective], and what differs before in the earlier stages"
+            )
+        if last.corpus:
+            raise ValueError(
+                f"stages[{len(self.stages) - 1}] is the last stage, which reads the corpus of the run: "
+                f"name that by {argument('corpus')}"
             )
         try:
             stages = self.every_stage

@@ -30,6 +30,7 @@ from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.objectives.objective import Part, imitate_softmax
 from unmask.support.errors import UserError
 from unmask.support.model_card import Card
+from unmask.support.transfer import to_device
 from unmask.tasks.explained import Decision, Explanation
 from unmask.tasks.gold_labels import label_numbers, positive_label, soft_labels, sort_labels, votes_of
 from unmask.tasks.mistakes import Mistake
@@ -375,7 +376,7 @@ class ClassificationHead(ProbedHead):
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`; the loss of an example is multiplied by the weight of its label."""
         gold = self.gold(batch, "classification").squeeze(1)  # (texts,)
-        weights = torch.tensor(self.weights, device=gold.device) if self.weights else None
+        weights = to_device(torch.tensor(self.weights), gold.device) if self.weights else None
         soft = self.gold(batch, SOFT) if SOFT in batch.labels else None  # (texts, labels)
         return score(self, encoder, encoded, batch, gold, weights, soft, self.focal)
 
@@ -386,7 +387,7 @@ class ClassificationHead(ProbedHead):
             shares = self.gold(batch, SOFT)
         else:
             shares = one_hot(self.gold(batch, "classification").squeeze(1), labels)
-        return shares * torch.tensor(self.weights or [1.0] * labels, device=shares.device)
+        return shares * to_device(torch.tensor(self.weights or [1.0] * labels), shares.device)
 
     def imitate(self, logits: Tensor, targets: Tensor, batch: Batch, temperature: float) -> Part:
         """See `Objective`."""

@@ -34,6 +34,7 @@ from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.objectives.objective import Part
 from unmask.support.errors import UserError
 from unmask.support.model_card import Card
+from unmask.support.transfer import to_device
 from unmask.tasks.explained import Decision, Explanation
 from unmask.tasks.gold_labels import soft_labels, sort_labels, votes_of
 from unmask.tasks.mistakes import Mistake
@@ -347,7 +348,7 @@ class MultiLabelHead(ProbedHead):
         """
         logits = self.predict(encoder, encoded, batch).float()  # (texts, labels)
         gold = self.gold(batch, "multi_label").view_as(logits)
-        weights = torch.tensor(self.weights, device=gold.device) if self.weights else None
+        weights = to_device(torch.tensor(self.weights), gold.device) if self.weights else None
         if self.focal and self.training:
             loss = binary_focal_loss(logits, gold, self.focal, weights)
         else:

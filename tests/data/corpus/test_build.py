@@ -174,6 +174,10 @@ def test_D9_empty_corpus_is_an_error(source, tmp_path, tokenizer):
         empty.write_text(content)
         with pytest.raises(UserError, match=message):
             write_corpus([empty], tokenizer, tmp_path / "corpus")
+    archive = tmp_path / "requests.warc"
+    archive.write_text("WARC/1.0\r\nWARC-Type: request\r\nContent-Length: 3\r\n\r\nGET\r\n\r\n")
+    with pytest.raises(UserError, match=r"no text to train on; records that are no text .*record of type request: 1"):
+        write_corpus([archive], tokenizer, tmp_path / "corpus")
     with pytest.raises(UserError, match="the held-out files contain no text; 1 document was skipped"):
         write_corpus([source], tokenizer, tmp_path / "corpus", heldout=[empty])
     assert not list(tmp_path.glob("corpus*"))

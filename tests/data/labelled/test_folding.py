@@ -13,8 +13,14 @@ from unmask.data.labelled import folding
 from unmask.data.labelled.folding import FoldedTexts, fold, fold_all
 
 
+def ordinary(character):
+    form, _, code = unicodedata.decomposition(character).partition(" ")
+    return chr(int(code, 16)) if form in ("<wide>", "<narrow>") else character
+
+
 def naive(text):
-    composed = unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())
+    composed = unicodedata.normalize("NFC", "".join(map(ordinary, text)))
+    composed = unicodedata.normalize("NFC", composed.casefold())
     left = [
         it
         for it in composed
@@ -39,7 +45,16 @@ SPECIAL = [
     if unicodedata.combining(character) or unicodedata.decomposition(character) or len(character.casefold()) > 1
 ]
 HANGUL = [chr(code) for code in (*range(0x1100, 0x1200), *range(0xAC00, 0xAC60))]
-POOLS = ("ab AB.,!\t\0", "aé’–“ ÉΣß\u0301\u200b", SPECIAL, HANGUL, " .;\0\n", "中文。字", "\ud83d\ude00😀+")
+POOLS = (
+    "ab AB.,!\t\0",
+    "ＡｂＣ２０+＋ｶﾊﾞﾟガﾡ　",
+    "aé’–“ ÉΣß\u0301\u200b",
+    SPECIAL,
+    HANGUL,
+    " .;\0\n",
+    "中文。字",
+    "\ud83d\ude00😀+",
+)
 
 
 @pytest.mark.seeds(60)
@@ -84,6 +99,8 @@ def test_blocks_are_the_content_in_the_order_of_the_texts(monkeypatch, seed):
         ("stra\u00dfe", "STRASSE"),
         ("a\u200bb", "ab"),
         ("\u4f60\u597d\u3002", "\u4f60\u597d"),
+        ("２０２０年、ＪＲ", "2020年, jr"),
+        ("ｶﾞﾊﾟ", "ガパ"),
         ("end\r\n", "end"),
     ],
 )
@@ -92,7 +109,8 @@ def test_what_people_read_as_the_same_is_equal(text, other):
 
 
 @pytest.mark.parametrize(
-    ("text", "other"), [("C++", "C"), ("\U0001f600", "\U0001f622"), ("?", "!"), ("1", "2"), ("\u0915\u093f", "\u0915")]
+    ("text", "other"),
+    [("C++", "C"), ("\U0001f600", "\U0001f622"), ("?", "!"), ("1", "2"), ("\u0915\u093f", "\u0915"), ("x²", "x2")],
 )
 def test_symbols_marks_and_digits_make_a_difference(text, other):
     assert fold(text) != fold(other)

@@ -57,7 +57,6 @@ BINARY = {
     "a tar archive": tar(),
     "a zip archive": archive(("a.txt", TEXT)),
     "Office": archive(("[Content_Types].xml", TEXT), ("word/document.xml", TEXT)),
-    "OpenDocument": archive(("mimetype", "application/vnd.oasis.opendocument.text")),
     "NumPy arrays": array(np.savez, np.arange(3)),
     "a NumPy array": array(np.save, np.arange(3)),
     "PyTorch": archive(("archive/data.pkl", pickle.dumps({}))),
@@ -100,6 +99,24 @@ def test_D12_comments_before_a_page_take_time_that_is_proportional_to_their_numb
     content = recognize(f"{begun * 400}{end}".encode())
     assert content and content.pages == pages
     assert recognize(f"{'<!--a-->' * 400}<div>".encode()) is None
+
+
+@pytest.mark.parametrize(
+    ("start", "name"),
+    [
+        ('<svg version="1.1"\n xmlns="http://www.w3.org/2000/svg"><text>The story</text></svg>', "XML"),
+        ('<t:TEI xmlns:t="http://www.tei-c.org/ns/1.0">', "XML"),
+        ('<!DOCTYPE TEI.2 SYSTEM "tei2.dtd"><TEI.2>', "XML"),
+        ("\ufeff\n %PDF-1.7\n1 0 obj", "PDF"),
+        ("The %PDF-1.7 of a text", None),
+        ('<meta charset="utf-8"><p>The story', "HTML"),
+        ('<doc id="1" title="xmlns">\nThe story is simple.\n</doc>', None),
+        ("<s> The xmlns= of a text </s>", None),
+    ],
+)
+def test_markup_without_a_declaration_is_recognized(start, name):
+    content = recognize(start.encode())
+    assert (content and content.name) == name
 
 
 @pytest.mark.parametrize("kind", [b"WEBPVP8 ", b"WAVEfmt ", b"AVI LIST"])

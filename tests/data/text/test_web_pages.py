@@ -59,6 +59,9 @@ def test_text_of_pages_is_their_main_content(tmp_path):
         ("cp932", "windows-31j", "①猫がマットの上に座っている髙い木の下で"),
         ("euc_jis_2004", "euc-jp", "①猫がマットの上に座っている"),
         ("cp949", "euc-kr", "고양이가 매트 위에 앉아 있다 펲시"),
+        ("cp949", "", "고양이가 매트 위에 앉아 있다. 개가 고양이를 보고 있다."),
+        ("cp949", "utf-8", "고양이가 매트 위에 앉아 있다. 개가 고양이를 보고 있다."),
+        ("mac_cyrillic", "", "Кошка сидит на коврике, и собака смотрит на неё очень внимательно"),
         ("big5hkscs", "big5", "香港嘅貓佢哋喺墊上"),
         ("cp950", "big5", "貓坐在墊子上，€5，碁銹裏墻恒"),
         ("gbk", "gb2312", "朱镕基说，猫坐在垫子上"),
@@ -121,6 +124,8 @@ def test_pages_in_xhtml_have_elements_without_content(tmp_path):
     (sent,) = pages(tmp_path, response(page, "application/xhtml+xml"))
     (tmp_path / "a.xhtml").write_bytes(page)
     assert [sent.text] == list(read_documents([tmp_path / "a.xhtml"], TextOptions(), Skipped())) == [STORY]
+    (tmp_path / "a.html").write_bytes(b'\xef\xbb\xbf<?xml version="1.0"?>\n' + page)
+    assert list(read_documents([tmp_path / "a.html"], TextOptions(), Skipped())) == [STORY]
 
 
 def test_what_is_no_page_is_counted(tmp_path):

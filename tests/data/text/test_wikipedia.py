@@ -84,6 +84,7 @@ DUMP = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="
 
 Next.</text></revision></page>
 <page><title>B</title><ns>0</ns><redirect title="A" /><revision><text>#REDIRECT [[A]]</text></revision></page>
+<page><title>D</title><ns>0</ns><revision><text>#WEITERLEITUNG [[A]]</text></revision></page>
 <page><title>Talk:A</title><ns>1</ns><revision><text>talk</text></revision></page>
 <page><title>C</title><ns>0</ns><revision><text>Last.</text></revision></page>
 </mediawiki>
@@ -97,7 +98,7 @@ def test_articles_of_a_dump(tmp_path, suffix):
     assert pages_of(path) == "mediawiki"
     skipped = Skipped()
     assert list(read_documents([path], TextOptions(), skipped)) == ["A\n\nA <b> is.\n\nNext.", "C\n\nLast."]
-    assert skipped.left_out == {"redirect": 1, "page that is no article": 1}
+    assert skipped.left_out == {"redirect": 2, "page that is no article": 1}
 
 
 def test_a_damaged_dump_gives_the_articles_before_the_damage(tmp_path):
@@ -105,8 +106,8 @@ def test_a_damaged_dump_gives_the_articles_before_the_damage(tmp_path):
     path.write_text(DUMP[: DUMP.index("Last.")])
     skipped = Skipped()
     assert len(list(read_documents([path], TextOptions(), skipped))) == 1
-    assert skipped.count == 1 and ":4: the dump is damaged (no element found" in skipped.places[0]
-    with pytest.raises(UserError, match=r"dump\.xml:4: the dump is damaged"):
+    assert skipped.count == 1 and ":5: the dump is damaged (no element found" in skipped.places[0]
+    with pytest.raises(UserError, match=r"dump\.xml:5: the dump is damaged"):
         list(read_documents([path], TextOptions(strict=True), Skipped()))
 
 

@@ -1,5 +1,7 @@
 """The report on a corpus: it finds what was planted, and shows texts of strangers without running them."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
@@ -12,7 +14,7 @@ from unmask.support.errors import UserError
 from unmask.workflows.corpora import survey as module
 from unmask.workflows.corpora.advice import advise
 from unmask.workflows.corpora.report import as_page
-from unmask.workflows.corpora.survey import survey
+from unmask.workflows.corpora.survey import UNCERTAIN, survey
 
 from ..html_page import HOSTILE, Page
 from .conftest import FOOTER
@@ -81,6 +83,14 @@ def test_a_corpus_without_texts_is_decoded(unsampled):
     assert measured.are_decoded and measured.missing is None and not measured.rules
     assert any("[UNK]" in text.text for text in measured.texts)
     Page(as_page(measured, advise(measured)))
+
+
+def test_headings_are_in_no_language(surveyed, monkeypatch):
+    monkeypatch.setattr(module, "identify_language", lambda text: ("de" if "Sitzung" in text else "ceb", 0.5))
+    languages = module._languages([text.text for text in surveyed.texts])[0]
+    assert languages == [(UNCERTAIN, 100)]
+    problems = [advice.problem for advice in advise(replace(surveyed, languages=[(UNCERTAIN, 90), ("en", 10)]))]
+    assert not any("Languages" in problem for problem in problems)
 
 
 def test_without_the_identification_of_languages(webbed, monkeypatch):

@@ -1,8 +1,8 @@
 """From documents to training samples: the pipeline of each stage of a run, and their sequence, the curriculum.
 
 Input: the stages and the pipeline (`Feed`) of each. Output: one source of samples, whose order goes on where a stage
-begins; a function that prepares each sample as its stage asks for; and the fixed evaluation batches, which are those of
-the last stage.
+begins, in the corpus that this stage reads; a function that prepares each sample as its stage asks for; and the fixed
+evaluation batches, which are those of the last stage.
 
 A masking rate that moves from `rate` to `final_rate` does so over all consecutive stages with the same masking: over
 the whole run if no stage has its own, and over a stage alone if its masking differs from its neighbors'.
@@ -12,7 +12,8 @@ A pipeline has a layout, then a masking, then the counts of each objective.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
@@ -23,7 +24,7 @@ from unmask.data.batches.frame import Frame
 from unmask.data.batches.layout import LayoutSettings
 from unmask.data.batches.masking import MaskingSettings, NoMaskingSettings
 from unmask.data.batches.rng import derive_rng
-from unmask.data.batches.sources import CorpusSource, Layout, Source, Stage, TextTooShortError
+from unmask.data.batches.sources import CorpusSource, Cursor, Layout, Source, Stage, TextTooShortError
 from unmask.data.tokenizers.tokenizer import Summary, Tokenizer
 
 if TYPE_CHECKING:
@@ -117,12 +118,21 @@ class Curriculum:
     stages: Sequence[Stage]
     feeds: Sequence[Feed]
 
-    def source(self, documents: Documents) -> Source:
-        """Return the samples of documents in seeded order."""
+    def source(self, documents: Documents, others: Mapping[int, Documents] | None = None) -> Source:
+        """Return the samples of documents in seeded order.
+
+        Args:
+            documents: the documents.
+            others: those that stages read instead, by stage.
+        """
         first = self.feeds[0]
         if len(self.feeds) == 1:
             return first.source(documents)
-        return CorpusSource(documents, self, Frame.of(first.tokenizer, first.summary), seed=first.seed)
+        read = [(others or {}).get(stage, documents) for stage in range(len(self.stages))]
+        corpora = {id(each): each for each in read}
+        frame = Frame.of(first.tokenizer, first.summary)
+        sources = [CorpusSource(corpus, self, frame, seed=first.seed) for corpus in corpora.values()]
+        return StagedSource(sources, [[*corpora].index(id(each)) for each in read]) if others else sources[0]
 
     def layouts(self, frame: Frame) -> Sequence[tuple[Stage, Layout]]:
         """Return each stage with its layout; see `LayoutFactory`."""
@@ -162,3 +172,49 @@ class Curriculum:
 
     def _same_masking(self, first: int, second: int) -> bool:
         return self.feeds[first].masking == self.feeds[second].masking
+
+
+class StagedSource:
+    """Samples of several corpora, of which each stage reads one. Cursor: that of each corpus, and the stage.
+
+    A stage that reads a corpus again continues where an earlier one has stopped.
+
+    Args:
+        sources: the samples of each corpus, with all stages.
+        chosen: the index of the source that each stage reads.
+    """
+
+    streams = 0
+    epoch = None
+
+    def __init__(self, sources: Sequence[CorpusSource], chosen: Sequence[int]) -> None:
+        self.sources, self.chosen = sources, chosen
+        self.stages = sources[0].stages
+        self.start: Cursor = (*(number for source in sources for number in source.start), 0)
+
+    def take(
+        self, cursor: Cursor, *, tokens: int | None = None, sequences: int | None = None
+    ) -> tuple[list[Sample], Cursor]:
+        """See `Source`; the index of their corpus begins the keys of samples."""
+        corpus = self.chosen[cursor[-1]]
+        taken, after = self.sources[corpus].take(self._inner(cursor, corpus), tokens=tokens, sequences=sequences)
+        return [sample.named((corpus, *sample.key)) for sample in taken], self._moved(cursor, corpus, after)
+
+    def epochs(self, cursor: Cursor) -> float:
+        """See `Source`: the number of tokens read, of all corpora, as a multiple of their number."""
+        sizes = [source.documents.num_tokens for source in self.sources]
+        read = [source.epochs(self._inner(cursor, corpus)) for corpus, source in enumerate(self.sources)]
+        return sum(map(operator.mul, read, sizes)) / sum(sizes)
+
+    def enter(self, cursor: Cursor, stage: int) -> Cursor:
+        """See `Source`."""
+        corpus = self.chosen[stage]
+        after = self.sources[corpus].enter(self._inner(cursor, corpus), stage)
+        return (*self._moved(cursor, corpus, after)[:-1], stage)
+
+    def _inner(self, cursor: Cursor, corpus: int) -> Cursor:
+        size = len(self.sources[0].start)
+        return cursor[corpus * size : (corpus + 1) * size]
+
+    def _moved(self, cursor: Cursor, corpus: int, after: Cursor) -> Cursor:
+        return (*cursor[: corpus * len(after)], *after, *cursor[(corpus + 1) * len(after) :])

@@ -3,7 +3,7 @@
 In: documents. Out: the lines that are kept, unless the document is dropped. Raffel et al. 2020 (JMLR 21:140), section
 2.2, and `c4_utils.py` of tensorflow_datasets, from which the rules for long words, citations and policies are.
 Sentences are counted as sentencex splits them. The list of bad words is not part of unmask: `bad_words` names a file of
-them. Terminal punctuation of other scripts counts, too.
+them. Terminal punctuation of other scripts counts, too; Thai and Lao have none, and need none.
 """
 
 from __future__ import annotations
@@ -11,15 +11,14 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from unmask.data.cleaning.overlap import mark_class
-from unmask.data.cleaning.rule import Document, Judge, RuleSettings, Verdict
+from unmask.data.cleaning.rule import Document, Judge, RuleSettings, Verdict, split_words
 from unmask.data.text.files import read_text_lines
 from unmask.data.text.sentences import cut_sentences
 from unmask.support.errors import UserError
-from unmask.support.scripts import UNSPACED
+from unmask.support.scripts import SENTENCE_ENDS, UNSPACED, mark_class
 
-TERMINAL = (".", "!", "?", '"', "'", "”", "’", "。", "！", "？", "」", "』", "؟", "۔", "।", "։", "።")
 POLICIES = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies")
+_SENTENCE_END = re.compile(f"[{SENTENCE_ENDS}]")
 _CITATION = re.compile(r"\[\d*\]|\[edit\]|\[citation needed\]")
 
 
@@ -61,7 +60,7 @@ class C4(RuleSettings, frozen=True, kw_only=True):
             changes: dict[str, int] = {}
             for line in document.lines:
                 text = _CITATION.sub("", line).strip() if "[" in line else line
-                if reason := self._reason(text, document.is_spaced):
+                if reason := self._reason(text, document):
                     changes[reason] = changes.get(reason, 0) + 1
                 else:
                     lines.append(text)
@@ -72,11 +71,11 @@ class C4(RuleSettings, frozen=True, kw_only=True):
 
         return judge
 
-    def _reason(self, line: str, is_spaced: bool) -> str:
-        """Return why a line is removed; "" if it is not."""
-        if self.needs_terminal and (not line.endswith(TERMINAL) or line.endswith("...")):
+    def _reason(self, line: str, document: Document) -> str:
+        """Return why a line of a document is removed; "" if it is not."""
+        if self.needs_terminal and document.marks_sentences and (not ends_sentence(line) or line.endswith("...")):
             return "line without terminal punctuation"
-        words = line.split()
+        words, is_spaced = split_words(line), document.is_spaced
         if is_spaced and len(words) < self.min_words:
             return "line of few words"
         if is_spaced and len(line) > self.max_word_length and max(map(len, words)) > self.max_word_length:
@@ -85,6 +84,11 @@ class C4(RuleSettings, frozen=True, kw_only=True):
         if "javascript" in lowered:
             return "line about JavaScript"
         return "line about policies" if any(policy in lowered for policy in POLICIES) else ""
+
+
+def ends_sentence(line: str) -> bool:
+    """Return whether a line ends with terminal punctuation."""
+    return _SENTENCE_END.match(line, max(0, len(line) - 1)) is not None
 
 
 def _has_sentences(lines: list[str], least: int) -> bool:

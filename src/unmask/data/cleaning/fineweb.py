@@ -3,12 +3,12 @@
 In: documents. Out: those that most lines of are sentences. Penedo et al. 2024 (arXiv 2406.17557), section 3.6, and
 datatrove's `fineweb_quality_filter.py`: lines that end with terminal punctuation, short lines, and characters in
 repeated lines, of which the paper allows 0.1; the code of datatrove has 0.01 as its default. The last rule of that
-file, line breaks per word, is `max_breaks`.
+file, line breaks per word, is `max_breaks`. Thai and Lao have no terminal punctuation, and need none.
 """
 
 from __future__ import annotations
 
-from unmask.data.cleaning.c4 import TERMINAL
+from unmask.data.cleaning.c4 import ends_sentence
 from unmask.data.cleaning.gopher import repeated_lines
 from unmask.data.cleaning.rule import Document, Judge, RuleSettings, Verdict
 
@@ -41,7 +41,7 @@ class FineWeb(RuleSettings, frozen=True, kw_only=True):
     def _reason(self, document: Document) -> str:
         """Return why a document is dropped; "" if it is not."""
         lines = document.lines
-        if sum(line.endswith(TERMINAL) for line in lines) / len(lines) < self.min_terminal:
+        if document.marks_sentences and sum(map(ends_sentence, lines)) / len(lines) < self.min_terminal:
             return "lines without terminal punctuation"
         if sum(len(line) <= self.short for line in lines) / len(lines) > self.max_short:
             return "short lines"

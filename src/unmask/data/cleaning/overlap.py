@@ -31,10 +31,8 @@ from unmask.data.text.pages import read_pages
 from unmask.data.text.record_files import has_reader, read_file
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
-from unmask.support.scripts import UNSPACED
+from unmask.support.scripts import UNSPACED, mark_class
 
-_MARKS = range(0x300, 0x20000)
-"""Code points among which are marks, such as vowels of Hindi and Thai, which belong to the letter before them."""
 _INVISIBLE = (
     "\xad\u061c\u180e\u200b\u200c\u200d\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2060\u2066\u2067\u2068\u2069\ufeff"
 )
@@ -127,13 +125,6 @@ def word_hashes(text: str) -> np.ndarray:
     """Return a hash of each of the comparable words, (words,) uint64."""
     words = comparable_words(text)
     return np.fromiter(map(_word_hash, words), np.uint64, len(words))
-
-
-@cache
-def mark_class() -> str:
-    """Return the pattern of a mark, such as a vowel, or of a joiner, which Persian has within words."""
-    marks = "".join(mark for code in _MARKS if unicodedata.category(mark := chr(code)).startswith("M"))
-    return rf"(?=[^\0-{chr(_MARKS.start - 1)}])[{marks}\u200c\u200d]"
 
 
 @cache

@@ -4,8 +4,8 @@ Input: a `Document`. Output: a `Verdict`. Each rule is a file of this package wi
 into a function of one document alone: so documents may be judged in any order and by any number of processes.
 
 A line is a paragraph of the document: in pages, in JSON Lines and in rows of tables each line is one, in plain text a
-block between blank lines. Words are what white space separates; in scripts without spaces, such as Chinese, each
-character is a word, and rules about the length of words do not apply.
+block between blank lines. Words are what white space separates; in scripts without spaces, such as Chinese and Thai,
+each letter with its marks is a word, in Tibetan each syllable, and rules about the length of words do not apply.
 """
 
 from __future__ import annotations
@@ -14,16 +14,29 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 
 import msgspec
 
-from unmask.support.scripts import UNSPACED
+from unmask.support.scripts import OF_CLAUSES, SYLLABLE_MARKS, THAI, TIBETAN, UNSPACED, mark_class
 
-_UNSPACED = re.compile(f"[{UNSPACED}]")
-_CHARACTER_OR_WORD = re.compile(f"[{UNSPACED}]|[^\\s{UNSPACED}]+")
+_UNSPACED = re.compile(f"[{UNSPACED}{TIBETAN}]")
+_THAI = re.compile(f"[{THAI}]")
 _SHARE = 0.3
-"""Share of such letters from which a document is in such a script."""
+"""Share of its letters from which a document is in a script."""
+
+
+@cache
+def _letters_and_words() -> re.Pattern[str]:
+    """Return the pattern of words in scripts without spaces, some of which have marks, and of others beside them."""
+    return re.compile(rf"[{OF_CLAUSES}](?:{mark_class()})*|[{UNSPACED}]|[^\s{UNSPACED}{SYLLABLE_MARKS}]+")
+
+
+def split_words(text: str) -> list[str]:
+    """Return the words of a text in a script with spaces, or with marks in their place as in older Ethiopic text."""
+    for mark in SYLLABLE_MARKS:
+        text = text.replace(mark, " ")
+    return text.split()
 
 
 class Document:
@@ -45,12 +58,20 @@ class Document:
     @cached_property
     def is_spaced(self) -> bool:
         """Whether spaces separate its words."""
-        return self.text.isascii() or len(_UNSPACED.findall(self.text)) < _SHARE * len(self.text)
+        return not self._is_in(_UNSPACED)
+
+    @cached_property
+    def marks_sentences(self) -> bool:
+        """Whether marks end its sentences."""
+        return self.is_spaced or not self._is_in(_THAI)
+
+    def _is_in(self, letters: re.Pattern[str]) -> bool:
+        return not self.text.isascii() and len(letters.findall(self.text)) >= _SHARE * len(self.text)
 
     @cached_property
     def words(self) -> list[str]:
         """Its words."""
-        return self.text.split() if self.is_spaced else _CHARACTER_OR_WORD.findall(self.text)
+        return split_words(self.text) if self.is_spaced else _letters_and_words().findall(self.text)
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,7 @@ def write_corpus(
         partial,
         manifest,
     ):
-        check_yield(manifest, heldout, skipped.remedy)
+        check_yield(manifest, heldout, skipped)
         if summary:
             replace_file(partial.corpus / CLEANING, summary)
         partial.publish(manifest, tokenizer)
@@ -325,17 +325,24 @@ def _hold_out(documents: Iterable[SourceText]) -> Iterator[tuple[str, SourceText
         yield from repeat(("heldout" if rank < held else "train", other), copies)
 
 
-def check_yield(manifest: CorpusManifest, heldout: Sequence[str | Path] | None, remedy: str = "") -> None:
+def check_yield(manifest: CorpusManifest, heldout: Sequence[str | Path] | None, skipped: Skipped | None = None) -> None:
     """Check that a corpus has text to train on, and held-out text if files are named for it.
+
+    Args:
+        manifest: the manifest of the corpus.
+        heldout: the files that are held out.
+        skipped: what was left out, if that is known.
 
     Raises:
         UserError: it has none.
     """
-    skipped, cause = manifest.skipped, ""
+    skipped, cause = skipped or Skipped(manifest.skipped.count, manifest.skipped.places), ""
     if skipped.count:
         verb = "was" if skipped.count == 1 else "were"
         cause = f"{counted(skipped.count, 'document')} {verb} skipped, the first at {skipped.places[0]}"
-        cause += f"; {remedy}" if remedy else ""
+        cause += f"; {skipped.remedy}" if skipped.remedy else ""
+    elif skipped.left_out:
+        cause = skipped.notes()[-1]
     if manifest.train.documents == 0:
         raise UserError(
             "the files contain no text to train on", remedy=cause or f"check the files and {argument('documents')}"

@@ -1,6 +1,7 @@
 """Folding of texts: what is left of them without case, spaces and punctuation.
 
 Input: texts. Output: bytes, in Unicode's composed form (NFC), that are equal for texts that people read as the same.
+Full-width and half-width forms, such as Ａ and ｶ, are the ordinary characters.
 
 Many texts are folded at once, and stay in one buffer. ASCII is folded by tables of bytes, other characters by tables of
 code points; normalization is only needed for texts with characters that compose or decompose, or whose case folding is
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import sys
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
@@ -199,7 +200,7 @@ def _fold_others(texts: Sequence[str]) -> bytes:
     parts = _encoded(np.where(folded == _SPECIAL, np.uint32(_SPACE), folded)).split(SEPARATOR)
     ends = np.flatnonzero(folded == 0)
     rows = np.unique(np.searchsorted(ends, special)).tolist()
-    composed = unicodedata.normalize("NFC", _joined([texts[row] for row in rows]))
+    composed = unicodedata.normalize("NFC", _joined([texts[row] for row in rows]).translate(_ordinary_width()))
     composed = unicodedata.normalize("NFC", composed.casefold())
     for row, part in zip(rows, _encoded(_mapped(composed, _keep_character)).split(SEPARATOR), strict=False):
         parts[row] = part
@@ -232,10 +233,17 @@ def _table(_: Callable[[str], int]) -> np.ndarray:
 
 def _fold_character(character: str) -> int:
     """Return the code point of a folded character; a space if it is left out; `_SPECIAL`, see there."""
-    folded = character.casefold()
+    folded = character.translate(_ordinary_width()).casefold()
     if len(folded) > 1 or _depends(character) or _depends(folded):
         return _SPECIAL
     return _keep_character(folded)
+
+
+@cache
+def _ordinary_width() -> Mapping[int, int]:
+    """Return the code points of full-width and half-width forms, each with that of the ordinary character."""
+    parts = {code: unicodedata.decomposition(chr(code)).split() for code in (0x3000, *range(0xFF00, 0xFFF0))}
+    return {code: int(pair[1], 16) for code, pair in parts.items() if pair and pair[0] in ("<wide>", "<narrow>")}
 
 
 def _keep_character(character: str) -> int:

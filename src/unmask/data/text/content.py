@@ -47,7 +47,6 @@ _OFFICE = "save it as plain text (.txt) first"
 _PACKED = "decompress it, or compress it by gzip, bzip2, xz or zstd"
 _MODEL, _DATA = "a model or array was given where text is expected", "give a file of text"
 _SIGNATURES: tuple[tuple[int, bytes, str, str], ...] = (
-    (0, b"%PDF-", "PDF", _PDF),
     (0, b"{\\rtf", "RTF", _OFFICE),
     (0, b"%!PS", "PostScript", _CONVERT),
     (0, b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "a document of Microsoft Office", _OFFICE),
@@ -109,9 +108,11 @@ _MEDIA = re.compile(rb"RIFF....(?:WEBP|WAVE|AVI )|\0\0\0.ftyp", re.DOTALL)
 _PICKLE = re.compile(rb"\x80[\x02-\x05]|\([ld]p\d+\n|[\]}()]q\0|c[\w.]+\n\w+\n(?:p\d+\n|q\0)")
 _SAFETENSORS = re.compile(rb"[^\0]..\0\0\0\0\0\{\s*\"", re.DOTALL)
 _HTML = re.compile(
-    rb"(?:\s|<!--.*?-->|<\?xml.*?\?>)*+(?:<!doctype\s+html|<html[\s>]|<head[\s>]|<body[\s>])", re.I | re.S
+    rb"(?:\s|<!--.*?-->|<\?xml.*?\?>)*+(?:<!doctype\s+html|<(?:html|head|body|meta|script|style)[\s>])",
+    re.I | re.S,
 )
-_XML = re.compile(rb"\s*<\?xml\s")
+_PDF_START = re.compile(rb"\s*%PDF-\d")
+_XML = re.compile(rb"\s*(?:<\?xml\s|<!DOCTYPE\s|<[a-zA-Z][\w.:-]*\s[^<>]*?\bxmlns[:=])")
 _MEDIAWIKI = re.compile(rb"(?:\s|<\?xml.*?\?>)*+<mediawiki[\s>]", re.DOTALL)
 _WARC = re.compile(rb"WARC/\d+\.\d+\r?\n")
 _MARK = b"\xef\xbb\xbf"
@@ -144,6 +145,8 @@ def recognize(start: bytes) -> Content | None:
     if start.startswith(b"filedesc:"):
         return Content("a web archive (ARC)", pages="arc")
     text = start.removeprefix(_MARK)
+    if _PDF_START.match(text):
+        return Content("PDF", _PDF)
     if _MEDIAWIKI.match(text):
         return Content("a dump of a wiki (MediaWiki)", pages="mediawiki")
     if _HTML.match(text):

@@ -36,6 +36,7 @@ _EMPTY = re.compile(r"<([a-zA-Z][^\s<>/\"']*+)((?:[^<>\"']|\"[^<\"]*\"|'[^<']*')
 _CDATA = re.compile(r"<!\[CDATA\[(.*?)(?:\]\]>|\Z)", re.DOTALL)
 _META = re.compile(rb"<meta[^>]{0,300}charset\s*=[\s\"']*([\w:.-]+)", re.IGNORECASE)
 _XML = re.compile(rb"\s*<\?xml[^>]{0,100}encoding\s*=\s*[\"']([\w:.-]+)")
+_XML_START = re.compile(r"\ufeff?\s*<\?xml\s")
 _VOID = frozenset("area base br col embed hr img input link meta param source track wbr".split())  # noqa: SIM905
 """Elements without content."""
 _NOT_NESTED = _VOID | frozenset(
@@ -76,7 +77,7 @@ def html_text(content: bytes, declared: str = "", *, main: bool = True, is_xml: 
         declared: name of its encoding, as the server says; "" if it does not.
         main: only the main content.
         is_xml: whether it is XHTML, in which `<title/>` is an element without content: in HTML, it would begin one
-            that has the rest of the page.
+            that has the rest of the page. So is a page that begins with the declaration of XML.
 
     Raises:
         PageError: it is too long or too deep, or cannot be parsed.
@@ -87,7 +88,7 @@ def html_text(content: bytes, declared: str = "", *, main: bool = True, is_xml: 
         raise PageError(TOO_LONG)
     inside = (_META.search(content, 0, 4096), _XML.match(content))
     page = decode_page(content, declared, *(match[1].decode("ascii", "replace") for match in inside if match))
-    page = _as_html(page) if is_xml else page
+    page = _as_html(page) if is_xml or _XML_START.match(page) else page
     if _depth(page) > MAX_DEPTH:
         raise PageError(f"has more than {MAX_DEPTH:,} elements inside each other")
     if any(len(tag[0].split()) > MAX_ATTRIBUTES for tag in _LONG_TAG.finditer(page)):
@@ -168,7 +169,7 @@ def _encodings(content: bytes, declared: tuple[str, ...]) -> Iterator[Sequence[s
         from resiliparse.parse.encoding import detect_encoding
     except ImportError:
         return
-    yield _named(detect_encoding(content) or "")
+    yield _named(detect_encoding(content, html5_compatible=False) or "")  # of those that browsers have, others too
     yield ["cp1252"]
 
 

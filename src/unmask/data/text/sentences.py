@@ -15,18 +15,18 @@ from collections.abc import Iterator
 
 from sentencex import segment
 
+from unmask.support.scripts import THAI
+
 # sentencex takes quadratic time on a long paragraph that is not ASCII, so it is given this many characters at a time.
 # It is also the length at which text without sentence ends, such as a table or encoded data, is cut.
 _WINDOW = 4_000
 
 _CLAUSES = 40
 """Minimum number of characters of the clauses that are taken as a sentence of Thai or Lao."""
-_THAI = "\u0e00-\u0eff"
-"""Code points of Thai and Lao."""
-_END = re.compile(f"(?P<mark>[។៕༎]\\s*|(?<!།)།+\\s+།*\\s*)|(?<=[{_THAI}])\\s+(?=[{_THAI}])")
+_END = re.compile(f"(?P<mark>[។៕༎]\\s*|(?<!།)།+\\s+།*\\s*)|(?<=[{THAI}])\\s+(?=[{THAI}])")
 """Where a sentence may end that sentencex does not know: after marks of Khmer and Tibetan; at blanks in Thai and Lao.
 Tibetan writes its mark twice at the end of some sentences, with a blank in between or without."""
-_UNMARKED = re.compile(f"[{_THAI}។៕༎།]")
+_UNMARKED = re.compile(f"[{THAI}។៕༎།]")
 _PARAGRAPH_BREAK = re.compile(r"\n\s*\n")
 
 

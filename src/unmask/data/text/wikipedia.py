@@ -30,6 +30,8 @@ _FILES = ("6", "14")
 """Numbers of the namespaces of files and of categories."""
 _TEXTS = ("title", "ns", "text", "namespace", "model")
 _ROOT, _ROOT_END = b"<mediawiki>", b"</mediawiki>"
+_REDIRECT = re.compile(r"\s*#\w+\s*:?\s*\[\[")
+"""The start of the text of a redirect, which dumps of old wikis do not mark."""
 _STREAM = re.compile(rb"BZh[1-9]1AY&SY")
 """Start of a stream of bzip2, and of its first block."""
 _PAGE = re.compile(rb"(?<=>)\s*(<page>)")
@@ -95,7 +97,7 @@ class _Dump:
 
     def _page(self) -> Page:
         fields = self._fields
-        if "redirect" in fields:
+        if "redirect" in fields or _REDIRECT.match(fields.get("text", "")):
             return Page(self.number, left_out="redirect")
         if fields.get("ns", "0").strip() != "0":
             return Page(self.number, left_out="page that is no article")

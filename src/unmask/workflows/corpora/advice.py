@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import counted
 from unmask.support.messages import argument, call
-from unmask.workflows.corpora.survey import Survey
+from unmask.workflows.corpora.survey import UNCERTAIN, Survey
 from unmask.workflows.pretraining.default import PASSES, SIZES
 from unmask.workflows.pretraining.search import cost
 
@@ -126,17 +126,17 @@ def _texts(survey: Survey) -> Iterator[Advice]:
             f"Boilerplate: the line “{short(line)}” is in {count:,} of {number:,} documents.",
             _clean_lines(survey),
         )
-    if survey.languages:
-        (main, count), *others = survey.languages
-        foreign = 1 - count / number
-        if foreign >= FOREIGN:
+    languages = [(language, count) for language, count in survey.languages if language != UNCERTAIN]
+    if languages:
+        (main, count), *others = languages
+        if sum(each for _, each in others) >= FOREIGN * number:
             listed = ", ".join(f"{language} {percent(each / number)}" for language, each in others[:5])
             yield Advice(
                 f"Languages: {percent(count / number)} of the documents are in {main}, others in {listed}.",
                 f"If that is not meant, keep one language: {argument('clean', 'rules.toml')}, with [language] and "
                 f'keep = ["{main}"] in this file.',
             )
-    is_english = not survey.languages or survey.languages[0][0] == "en"
+    is_english = not languages or languages[0][0] == "en"
     drops = {name: tally.documents / tally.judged for name, tally in survey.rules.items() if tally.judged}
     if is_english and drops and max(drops.values()) >= DROPPED and not survey.tally.documents:
         listed = ", ".join(f"{name} {percent(share)}" for name, share in drops.items() if share >= DROPPED)

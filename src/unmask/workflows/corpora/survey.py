@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from unmask.data.cleaning.duplicates import NEAR, find_duplicates
-from unmask.data.cleaning.language import identify_language
+from unmask.data.cleaning.language import SURE, identify_language
 from unmask.data.cleaning.pii import PII
 from unmask.data.cleaning.rule import Document
 from unmask.data.cleaning.rules import WEB
@@ -39,6 +39,8 @@ COMPARED = 5000
 """Number of documents among which nearly equal ones are sought."""
 IDENTIFIED = 2000
 """Number of characters by which the language of a document is identified."""
+UNCERTAIN = "uncertain"
+"""In place of the language of a text that is in none for sure, such as a heading."""
 NGRAM = 5
 """Number of words of the n-grams that are counted."""
 SHOWN = 12
@@ -107,7 +109,7 @@ class Survey:
         tally: what cleaning dropped.
         texts: the sampled texts.
         are_decoded: whether these are decoded tokens, of which case, lines and addresses are lost.
-        languages: number of sampled texts by language, and why there are none.
+        languages: number of sampled texts by language, also by `UNCERTAIN`.
         no_languages: why the languages are not known; "" if they are.
         hosts: number of sampled texts of the most frequent hosts, and of all hosts.
         num_hosts: number of hosts.
@@ -210,10 +212,15 @@ def _duplicates(corpus: Corpus, seed: int) -> Duplicates:
 def _languages(texts: Sequence[str]) -> tuple[list[tuple[str, int]], str]:
     """Return the number of texts by language, and why they are not known."""
     try:
-        counts = Counter(identify_language(text[:IDENTIFIED])[0] for text in texts)
+        counts = Counter(map(_language, texts))
     except UserError as error:
         return [], error.message
     return counts.most_common(), ""
+
+
+def _language(text: str) -> str:
+    language, probability = identify_language(text[:IDENTIFIED])
+    return language if probability >= SURE else UNCERTAIN
 
 
 def _missing(texts: Sequence[str], tokenizer: Tokenizer) -> Missing:

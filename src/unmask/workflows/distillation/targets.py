@@ -42,6 +42,7 @@ from unmask.support.durable import only_writer, replace_file
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import sha256
 from unmask.support.messages import argument, setting
+from unmask.support.transfer import to_device
 
 TOP = 32
 """Number of tokens that are kept of a language model's distribution."""
@@ -231,7 +232,7 @@ class StoringTeacher(Teacher):
         stored = zip(*(self.store[key] for key in keys), strict=True)
         rows, tokens = (torch.from_numpy(np.concatenate(part)) for part in stored)
         device = batch.tokens.ids.device
-        return Top(tokens.long().to(device), rows.to(device))
+        return Top(to_device(tokens.long(), device), to_device(rows, device))
 
 
 def _samples(batch: Batch, at: str) -> tuple[list[bytes], np.ndarray]:

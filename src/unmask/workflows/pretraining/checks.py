@@ -19,15 +19,18 @@ from unmask.data.batches.batch import Sample
 from unmask.data.batches.curriculum import Curriculum, Feed
 from unmask.data.batches.sources import Source, Stage
 from unmask.data.batches.streams import StreamSource
+from unmask.data.corpus.corpus import Corpus, open_corpus
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.families import BodySettings
 from unmask.nn.encoders.encoder import LEFT_TO_RIGHT, SEPARATE_LAYERS, TWO_LMS, TWO_STREAMS
 from unmask.objectives.learner import Learner
 from unmask.objectives.teacher import TEACHER
 from unmask.recipes.recipe import Recipe
+from unmask.support.choices import as_url
 from unmask.support.errors import UserError, check_count, refuse_idle
 from unmask.support.messages import argument, call, setting
 from unmask.support.settings import Overrides, flatten
+from unmask.support.urls import Url
 
 SHOWN = {"layout.kind", "layout.length", "masking.kind", "masking.rate", "masking.final_rate"}
 """Settings that are described by words of their own."""
@@ -39,19 +42,20 @@ LIKE = {LEFT_TO_RIGHT: "gpt-mini", TWO_STREAMS: "xlnet-mini", TWO_LMS: "elmo-min
 def build_curriculum(recipe: Recipe, tokenizer: Tokenizer, learner: Learner) -> Curriculum:
     """Return the pipelines of all stages of a recipe; each counts the targets of its own objectives alone."""
     stages, whole = recipe.every_stage, recipe.all_objectives
+    corpora = [stage.corpus for stage in recipe.stages] or [""]
     return Curriculum(
         stages=[
             Stage(
                 share=share,
                 length=stage.layout.length,
-                name=name,
+                name=f"{name}, corpus {corpus}" if corpus else name,
                 weights={
                     key: objective.weight
                     for key, objective in stage.objectives.items()
                     if objective.weight != whole[key].weight
                 },
             )
-            for share, stage, name in zip(recipe.shares, stages, describe(stages), strict=True)
+            for share, corpus, stage, name in zip(recipe.shares, corpora, stages, describe(stages), strict=True)
         ],
         feeds=[
             Feed(
@@ -65,6 +69,31 @@ def build_curriculum(recipe: Recipe, tokenizer: Tokenizer, learner: Learner) -> 
             for stage in stages
         ],
     )
+
+
+def open_others(recipe: Recipe, corpus: Corpus) -> dict[int, Corpus]:
+    """Return the corpora that stages read instead of that of the run, by stage.
+
+    Raises:
+        UserError: one is at a URL, cannot be opened, or has another vocabulary.
+    """
+    others = dict[int, Corpus]()
+    for number, stage in enumerate(recipe.stages):
+        if not stage.corpus:
+            continue
+        if isinstance(as_url(stage.corpus), Url):
+            raise UserError(
+                f"stages[{number}].corpus is a URL, but recipes name directories of this machine alone",
+                remedy="copy the corpus to this machine",
+            )
+        others[number] = other = open_corpus(Path(stage.corpus))
+        if other.manifest.tokenizer != corpus.manifest.tokenizer:
+            raise UserError(
+                f"stages[{number}].corpus: its vocabulary is not that of {corpus.place}",
+                file=other.place,
+                remedy=f"build it with that: {call('corpus build', 'FILES', tokenizer=corpus.place, out='DIR')}",
+            )
+    return others
 
 
 def describe(stages: Sequence[Recipe]) -> list[str]:

@@ -16,7 +16,7 @@ from unmask.data.batches.batch import Batch
 from unmask.data.batches.curriculum import Curriculum
 from unmask.data.batches.sources import Source, stage_ends
 from unmask.data.cleaning.language import main_languages
-from unmask.data.corpus.corpus import Corpus, open_corpus
+from unmask.data.corpus.corpus import Corpus, Documents, open_corpus
 from unmask.data.corpus.sample import read_sample
 from unmask.data.text.record_files import fingerprint_source
 from unmask.model.model import Model, save_model
@@ -46,6 +46,7 @@ from unmask.workflows.pretraining.checks import (
     check_teacher,
     check_vocabulary,
     check_words,
+    open_others,
 )
 from unmask.workflows.pretraining.general_text import expectation, forgotten, general_batches
 from unmask.workflows.pretraining.start import (
@@ -147,7 +148,9 @@ def train_encoder(
     check_vocabulary(recipe.encoder, tokenizer.pad, tokenizer.kind.name)
     for note in check_words(recipe, tokenizer):
         display.say(note)
+    others = open_others(recipe, corpus)
     inputs = {"corpus": fingerprint(corpus), **start.inputs}
+    inputs |= {f"corpus of stages[{number}]": fingerprint(other) for number, other in others.items()}
     if general:
         inputs["general"] = fingerprint_values(list(map(fingerprint_source, general)))
     if teacher is not None:
@@ -157,7 +160,9 @@ def train_encoder(
     recipe, start, initial = fit_to_text(learner, recipe, start, corpus)
     learner.to(machine.device)
     curriculum = build_curriculum(recipe, tokenizer, learner)
-    source, heldout = _read(curriculum, recipe, corpus, display)
+    by_content = {fingerprint(corpus): corpus.train}
+    read = {number: by_content.setdefault(fingerprint(other), other.train) for number, other in others.items()}
+    source, heldout = _read(curriculum, recipe, corpus, read, display)
     other = general_batches(general, tokenizer, curriculum, HELDOUT_TOKENS, display.say) if general else []
     with processes, open_run(out, write(recipe), inputs, machine, processes, resume=resume) as run:
         for line in (*start.changes, *start.warnings):
@@ -166,7 +171,7 @@ def train_encoder(
             display.say(f"newly initialized, because {start.source} lacks it: {', '.join(created)}")
         if start.model is None and recipe.initial_embeddings == "cooccurrence" and processes.is_main and not resume:
             began = time.monotonic()
-            display.say(begin_from_text(learner, corpus.train))  # other processes receive the weights
+            display.say(begin_from_text(learner, read.get(0, corpus.train)))  # other processes receive the weights
             run.log({"kind": "start", "step": 0, "seconds": round(time.monotonic() - began, 3)})
         if heldout and not resume:
             run.log(
@@ -210,8 +215,10 @@ def train_encoder(
     return run.model
 
 
-def _read(curriculum: Curriculum, recipe: Recipe, corpus: Corpus, display: Display) -> tuple[Source, list[Batch]]:
-    """Return the source of training samples, and the held-out batches.
+def _read(
+    curriculum: Curriculum, recipe: Recipe, corpus: Corpus, others: Mapping[int, Documents], display: Display
+) -> tuple[Source, list[Batch]]:
+    """Return the source of training samples, given the documents of stages that read others, and the held-out batches.
 
     Raises:
         UserError: the corpus has no samples, nothing in them can be masked, or a document is damaged.
@@ -219,7 +226,7 @@ def _read(curriculum: Curriculum, recipe: Recipe, corpus: Corpus, display: Displ
     heldout = curriculum.heldout(corpus.heldout, HELDOUT_TOKENS)
     if len(corpus.heldout) and not heldout:  # such as a single document where each sample has a text of another one
         display.say("the held-out text is too short for this layout: there is no evaluation during training")
-    source, prepare = curriculum.source(corpus.train), curriculum.prepare()
+    source, prepare = curriculum.source(corpus.train, others), curriculum.prepare()
     check_memory(recipe.encoder, source)
     for number, stage in enumerate(recipe.every_stage):
         cursor = source.enter(source.start, number)
