@@ -73,7 +73,7 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
         least, most: the grades that stand for not relevant and for most relevant; None: the extremes of the training
             examples. In metrics, the gain of a passage is its grade minus `least`.
         passages: maximum number of passages of a query in a training sample, unless the loss is binary.
-        activation: what is applied to the score: "sigmoid" or "identity"; None: "sigmoid" if the loss is binary.
+        activation: see `ScoreTask`; None: "sigmoid" if the loss is binary, otherwise "identity".
     """
 
     length: int = 512
@@ -82,7 +82,6 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
     least: float | None = None
     most: float | None = None
     passages: int = 8
-    activation: Literal["sigmoid", "identity"] | None = None
 
     part = "ranking"
     scoring = ("least",)
@@ -114,11 +113,6 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
             raise ValueError("least must be a number below most")
         if self.windows > 1 or not self.pairs:
             raise ValueError("a query and a passage are a pair of texts in one window")
-
-    @property
-    def is_probability(self) -> bool:
-        """See `ScoreTask`."""
-        return self.activation == "sigmoid"
 
     def describe_model(self, labels: Sequence[str]) -> dict[str, dict[str, Any]]:
         """See `Task`."""

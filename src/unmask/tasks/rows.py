@@ -340,6 +340,11 @@ class TextTask(RowTask, frozen=True, kw_only=True):
                 raise ValueError(f"stride must be from 1 to {capacity}, the tokens of a text in a window")
 
     @property
+    def longest(self) -> int:
+        """Maximum number of tokens of a text, or of a pair, special ones included, that is not truncated."""
+        return self.length + (self.windows - 1) * self.stride
+
+    @property
     def grouped(self) -> str:
         """See `Task`: the windows of a text."""
         return "windows" if self.windows > 1 else ""
