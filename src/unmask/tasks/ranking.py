@@ -51,7 +51,7 @@ from unmask.support.model_card import Card
 from unmask.tasks.holding_out import choose_enough_units
 from unmask.tasks.mistakes import Mistake, Passage
 from unmask.tasks.pooled_head import PooledHead
-from unmask.tasks.regression import Score, ScoreTask, all_equal, numbers
+from unmask.tasks.regression import Score, ScoreTask, all_equal, extremes, numbers
 from unmask.tasks.rows import are_pairs, with_labels
 from unmask.tasks.task import Framed, HeadOrigin, Notes, Reason, Refusals, Training
 
@@ -138,11 +138,7 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
 
     def settle(self, examples: Sequence[Row], labels: Sequence[str]) -> Ranking:
         """See `Task`: resolves the loss, the extremes of the grades, and the activation."""
-        grades, loss = numbers(examples), self._suited_loss(examples)
-        least = min(grades) if self.least is None else self.least
-        most = max(grades) if self.most is None else self.most
-        if least >= most:
-            raise all_equal(examples)
+        loss, (least, most) = self._suited_loss(examples), extremes(examples, self.least, self.most)
         activation = self.activation or ("sigmoid" if loss == "binary" else "identity")
         return msgspec.structs.replace(self, loss=loss, least=least, most=most, activation=activation)
 

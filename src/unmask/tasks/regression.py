@@ -299,6 +299,25 @@ def all_equal(rows: Sequence[Row]) -> UserError:
     )
 
 
+def extremes(rows: Sequence[Row], least: float | None, most: float | None) -> tuple[float, float]:
+    """Return the settings `task.least` and `task.most`, by default the least and the largest number of rows.
+
+    Raises:
+        UserError: the first is not below the second.
+    """
+    values = numbers(rows)
+    low, high = min(values) if least is None else least, max(values) if most is None else most
+    if low < high:
+        return low, high
+    if least is None and most is None:
+        raise all_equal(rows)
+    raise UserError(
+        f"task.least = {low:g} is not below task.most = {high:g}",
+        file=rows[0].file,
+        remedy=f"the examples have numbers from {min(values):g} to {max(values):g}",
+    )
+
+
 def with_numbers(rows: Sequence[Row], notes: Notes = None) -> list[Row]:
     """Return rows whose labels are numbers, with decimal points in place of the decimal commas of a file.
 
