@@ -12,6 +12,7 @@ from unmask.inference.load import load
 from unmask.inference.search import check_vectors, embed_side
 from unmask.model.model import load_model, save_model
 from unmask.serving.metrics import Meter
+from unmask.serving.rerank import RerankRequest, rerank
 from unmask.serving.served import Served
 from unmask.serving.types import EmbedRequest, Limits
 from unmask.support.errors import UserError
@@ -301,6 +302,22 @@ def test_scores_are_those_of_cross_encoders_or_refused(labels, file, settings, e
     if expected == "equal":
         save_model(tmp_path / "again", load_model(directory), "# Scores")
         assert np.allclose(scores(tmp_path / "again"), scores(directory), atol=1e-5)
+
+
+@pytest.mark.parametrize("problem", [None, "regression"])
+def test_a_checkpoint_that_states_no_activation_keeps_its_number(problem, tmp_path):
+    """`CrossEncoder` returns its sigmoid, as the server does; of what is written here, the number too."""
+    directory = write_cross_encoder(tmp_path / "made", 1)
+    copied(directory, "config.json", {"problem_type": problem}, tmp_path / "m")
+    numbers = np.array(quietly(lambda: own_scores(tmp_path / "m")))
+    np.testing.assert_allclose(1 / (1 + np.exp(-numbers)), scores(tmp_path / "m"), atol=1e-5)
+    served = Served("m", load(tmp_path / "m", device="cpu"), Limits(), Meter())
+    query, text = PAIRS[0]
+    job = rerank(served, RerankRequest(query=query, texts=[text]))
+    (answer,) = job.read(served.compute(job.head, job.samples))
+    assert answer.score == pytest.approx(scores(tmp_path / "m")[0], abs=1e-5)
+    save_model(tmp_path / "again", load_model(tmp_path / "m"), "# Scores")
+    np.testing.assert_allclose(scores(tmp_path / "again"), numbers, atol=1e-5)
 
 
 @pytest.mark.parametrize("labels", [1, 3])

@@ -30,6 +30,7 @@ from unmask.tasks.classification import Classification
 from unmask.tasks.coqa import Coqa
 from unmask.tasks.embedding import Embedding
 from unmask.tasks.hotpotqa import Hotpotqa
+from unmask.tasks.late_interaction import LateInteraction
 from unmask.tasks.multi_label import MultiLabel
 from unmask.tasks.multiple_choice import MultipleChoice
 from unmask.tasks.quac import Quac
@@ -80,6 +81,7 @@ PAGE_TASKS = {
     "several": (MultiLabel(length=64, threshold=(0.4, 0.5, 0.6), pairs=False), ("animal", "plant", "sea")),
     "ranker": (Ranking(length=64, activation="sigmoid"), ()),
     "vectors": (Embedding(length=64), ()),
+    "late": (LateInteraction(length=64, query_length=12, query_prompt="", document_prompt=""), ()),
 }
 
 

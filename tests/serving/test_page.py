@@ -1,5 +1,6 @@
 """The playground in headless Chromium: each view by clicking through it, on a desktop and on a phone, by keyboard."""
 
+import re
 from urllib.parse import parse_qs, quote, urlencode
 
 import numpy as np
@@ -252,12 +253,23 @@ SHOWN = {
 """What the forms of the views hold."""
 
 
-@pytest.mark.parametrize("model", ["ranker", "vectors"])
+@pytest.mark.parametrize("view", SHOWN)
+def test_long_words_are_broken_on_a_phone(page, view):
+    """The texts of the form and what is shown of them do not make the page wider."""
+    page.resize(360, 740)
+    texts = {name: re.sub(r"\bdog\b", "dog" * 40, text) for name, text in SHOWN[view].items()}
+    page.open(f"#{view}?{urlencode(texts)}")
+    assert page.script("return document.documentElement.scrollWidth") == 360
+
+
+@pytest.mark.parametrize("model", ["ranker", "vectors", "late"])
 def test_documents_are_ranked_and_their_words_shaded(page, predictors, model):
     page.open(f"#search?{urlencode({'query': 'the dog', 'documents': chr(10).join(DOCUMENTS), 'model': model})}")
     predictor, count = predictors[model], len(DOCUMENTS)
     if model == "ranker":
         scores = [score.score for score in predictor.predict(["the dog"] * count, DOCUMENTS)]
+    elif model == "late":
+        scores = [one.score for one in predictor.predict(["the dog"] * count, DOCUMENTS)]
     else:
         scores = predictor.embed(DOCUMENTS, prompt_name="document") @ predictor.embed("the dog", prompt_name="query")[0]
     order = np.argsort(-np.array(scores))
@@ -265,6 +277,10 @@ def test_documents_are_ranked_and_their_words_shaded(page, predictors, model):
     assert [float(text) for text in page.texts(".found .value")] == [
         pytest.approx(scores[at], abs=6e-4) for at in order
     ]
+    widths = page.script("return [...document.querySelectorAll('.found i')].map(one => one.offsetWidth)")
+    full = page.script("return document.querySelector('.found .track').offsetWidth")
+    expected = full * np.sort(scores)[::-1] / max(1, *scores)
+    np.testing.assert_allclose(widths, np.maximum(expected, 0), atol=2)
     page.one("#words-1").click()
     page.wait(lambda: page.all(".found mark"))
     assert page.texts(".found mark") == DOCUMENTS[1].split()

@@ -137,9 +137,9 @@ def test_choices(page, predictors):
     texts = ["the dog", "the garden", "a poem"]
     found = predictors["chooser"].choose(TEXT, texts, "who sees the cat?")
     assert page.one(".headline").text.startswith(found.text)
-    assert page.texts(".long .name") == texts
-    assert page.texts(".long .value") == [f"{100 * one:.1f} %" for one in found.probabilities]
+    assert page.texts(".bars .name") == texts
+    assert page.texts(".bars .value") == [f"{100 * one:.1f} %" for one in found.probabilities]
     assert page.all("#results .note") == []
     page.open(page.script("return location.hash").replace("text=", f"text={quote('dog ' * 80)}"))
-    assert page.texts(".long .name") == texts, "the address keeps the choices"
+    assert page.texts(".bars .name") == texts, "the address keeps the choices"
     assert "longer than the model reads" in page.one("#results .note").text

@@ -43,8 +43,9 @@ def test_models_name_the_views_that_they_serve(client):
         "chooser": ["choose", "attention", "compare"],
         "ranker": ["label", "search", "attention", "compare"],
         "vectors": ["search", "similarity", "attention", "compare"],
+        "late": ["search", "attention", "compare"],
     }
-    assert [one["family"] for one in models.values()] == ["bert", "xlnet", "elmo", *["bert"] * 11]
+    assert [one["family"] for one in models.values()] == ["bert", "xlnet", "elmo", *["bert"] * 12]
     assert models["masked"]["size"] == "2 layers, width 32, 4 heads"
     assert models["classifier"]["pairs"] is False
     assert {name: one["labels"] for name, one in models.items() if one["labels"]} == {

@@ -87,7 +87,7 @@ def test_S18_loopback_is_told_from_other_addresses():
 def test_the_greeting_tells_address_models_and_limits(serving):
     line = greeting(serving("masked", "classes"), "http://127.0.0.1:1")
     assert line == (
-        "http://127.0.0.1:1 serves masked (40 tokens), classes (40 tokens); a request holds at most 8 texts, "
+        "http://127.0.0.1:1 serves masked (40 tokens), classes (16 tokens); a request holds at most 8 texts, "
         "400 tokens, 0.02 MB"
     )
 

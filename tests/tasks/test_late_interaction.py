@@ -357,6 +357,11 @@ def test_what_cannot_be_is_refused(base, run, data, tmp_path):
     without = shutil.copytree(run / "model", tmp_path / "without", ignore=lambda *_: ["modules.json", "checksums.json"])
     with pytest.raises(UserError, match="the dense layers over the vectors of tokens are missing"):
         load(without, device="cpu")
+    shutil.copy(run / "model" / "config_sentence_transformers.json", without)
+    steps = json.loads((run / "model" / "modules.json").read_text())
+    (without / "modules.json").write_text(json.dumps(steps[:1]))
+    with pytest.raises(UserError, match="dense must have at least one layer"):
+        load(without, device="cpu")
 
 
 @pytest.mark.parametrize(
@@ -368,6 +373,11 @@ def test_what_cannot_be_is_refused(base, run, data, tmp_path):
             "config_sentence_transformers.json",
             {"query_length": "long"},
             "vectors of tokens are damaged",
+        ),
+        (
+            "config_sentence_transformers.json",
+            {"query_length": 3},
+            "length and query_length must be at least 4",
         ),
         ("1_Dense/config.json", {"use_residual": True}, "use_residual: True"),
         ("1_Dense/config.json", {"out_features": 9}, "not those of a layer from 16 to 9 numbers"),

@@ -221,3 +221,16 @@ def test_graded_pairs_have_scores(tmp_path):
     path.write_text('{"query": "a", "passage": "b", "grade": 1}\n{"query": "a", "passage": "c", "grade": 0}\n')
     rows = Embedding().read([path], columns={})
     assert [row.values["label"] for row in rows] == ["1", "0"] and not Embedding().contrasts(rows)
+
+
+@pytest.mark.parametrize("task", [Embedding(), Sparse(), LateInteraction()])
+@pytest.mark.parametrize(("same", "which"), [("anchor", "first"), ("positive", "second")])
+def test_pairs_of_which_none_has_a_negative_are_refused(task, same, which, tmp_path):
+    """They share a text, so that the loss is 0, and each second text the only one; negatives make up for it."""
+    path = tmp_path / "pairs.jsonl"
+    records = [{"anchor": f"q {number}", "positive": f"p {number}", same: "the same"} for number in range(4)]
+    path.write_text("\n".join(map(json.dumps, records)))
+    with pytest.raises(UserError, match=rf"pairs.jsonl: all pairs have the same {which} text, so that none of their"):
+        task.label_names(task.read([path], columns={}))
+    path.write_text("\n".join(json.dumps(record | {"negative": "another"}) for record in records))
+    assert task.label_names(task.read([path], columns={})) == ()

@@ -13,6 +13,7 @@ from unmask.data.labelled.labelled_file import Row, read_rows
 from unmask.metrics.intervals import intervals, measure_all
 from unmask.objectives.learner import Learner
 from unmask.support.errors import UserError
+from unmask.tasks.embedding import Embedding
 from unmask.tasks.mistakes import worst_first
 from unmask.tasks.ranking import Ranking, ranking_loss
 from unmask.tasks.regression import Score, logits_of
@@ -279,3 +280,17 @@ def test_it_is_learned(fine_tuned, tmp_path, loss):
     assert result["metrics"]["ndcg@10"] == 100, "at random it is 76"
     scores = [one.score for one in unmask.load(out).predict(["the dog"] * 2, ["the sea", "the town"])]
     assert all(0 < score < 1 for score in scores) == (loss == "binary")
+
+
+@pytest.mark.parametrize("task", [Ranking, Embedding])
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"least": 5.0}, r"task\.least = 5 is not below task\.most = 2; the examples have numbers from 0 to 2"),
+        ({"most": -1.0}, r"task\.least = 0 is not below task\.most = -1; the examples"),
+    ],
+)
+def test_an_extreme_beyond_the_others_is_named(task, given, message):
+    """Not as if all examples had the same number."""
+    with pytest.raises(UserError, match=message):
+        task(**given).settle(GRADED, ())

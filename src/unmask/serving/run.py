@@ -179,7 +179,7 @@ def is_loopback(host: str) -> bool:
 def greeting(service: Service, url: str) -> str:
     """Return the line that tells where the server is, which models it has, and what a request may hold at most."""
     limits = service.limits
-    models = ", ".join(f"{model.name} ({model.longest} tokens)" for model in service.models.values())
+    models = ", ".join(f"{model.name} ({model.input_length} tokens)" for model in service.models.values())
     most = f"{counted(limits.inputs, 'text')}, {limits.request_tokens:,} tokens, {limits.body / 1e6:g} MB"
     return f"{url} serves {models}; a request holds at most {most}"
 

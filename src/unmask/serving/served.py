@@ -88,6 +88,12 @@ class Served:
             self.route = task.route
 
     @property
+    def input_length(self) -> int:
+        """Maximum number of tokens of what it is for: of a text, or a pair, of its task, or of a text for a vector."""
+        task = self.model.task
+        return task.longest if self.route is not None and isinstance(task, TextTask) else self.longest
+
+    @property
     def reranks(self) -> bool:
         """Whether it is a cross-encoder."""
         return self.route is not None and self.predictor.task.reranks
@@ -330,7 +336,7 @@ class Served:
         self.texts(of, [text for texts in inputs for text in texts], count=len(inputs))
         framed = task.frame(self.tokenizer, route.examples(task, asked), self.predictor.labels, gold=False)
         if truncated is None and any(framed.cut):
-            raise invalid(too_long(of, f"{task.length} tokens"))
+            raise invalid(too_long(of, f"{task.longest if isinstance(task, TextTask) else task.length} tokens"))
         targets = sum(max(map(len, sample.positions.values()), default=1) for sample in framed.samples)
         if targets * len(self.predictor.labels) > self.limits.logits:
             raise too_large(f"{main_field(of)}: more than {self.limits.logits:,} scores; send several requests")

@@ -247,7 +247,7 @@ class Service:
             model_dtype=served.predictor.backend.precision,
             model_type=kind,
             routes=[endpoint.path for endpoint in (*ENDPOINTS, *PIPELINES.values()) if served.has(endpoint.ability)],
-            max_input_length=served.longest,
+            max_input_length=served.input_length,
             max_batch_tokens=self.limits.batch_tokens,
             max_concurrent_requests=self.limits.requests,
             max_client_batch_size=self.limits.inputs,

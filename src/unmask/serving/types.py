@@ -262,7 +262,7 @@ class Info(msgspec.Struct, kw_only=True):
         model_type: `{"embedding": {"pooling"}}`, `{"classifier": {"id2label", "label2id"}}` or `{"reranker": {…}}`
             likewise, or `{"TASK": {}}` for other tasks.
         routes: routes that it has.
-        max_input_length: maximum number of tokens of a text.
+        max_input_length: maximum number of tokens of a text, or of a pair, for its task, or else for a vector.
         max_batch_tokens: maximum number of tokens that are computed together.
         max_batch_requests: null: any number of requests are computed together.
         max_concurrent_requests: maximum number of requests at the same time.

@@ -38,7 +38,7 @@ from unmask.support.messages import setting
 from unmask.support.model_card import Card
 from unmask.tasks.mistakes import Mistake
 from unmask.tasks.pair_head import PairHead, Sides, ranking_loss
-from unmask.tasks.regression import all_equal, numbers, with_numbers
+from unmask.tasks.regression import all_equal, extremes, numbers, with_numbers
 from unmask.tasks.task import Columns, HeadOrigin, Notes, Paths, Reason, Vectors
 from unmask.tasks.text_pairs import PairTask, Similarity, describe_mistakes
 
@@ -184,7 +184,7 @@ class Embedding(PairTask, frozen=True, kw_only=True, tag="embedding"):
         """See `Task`: none."""
         if _are_scored(examples) and len(set(numbers(examples))) < 2:
             raise all_equal(examples)
-        return ()
+        return super().label_names(examples)
 
     def contrasts(self, examples: Sequence[Row]) -> bool:
         """See `Task`: those without scores."""
@@ -198,11 +198,7 @@ class Embedding(PairTask, frozen=True, kw_only=True, tag="embedding"):
             return msgspec.structs.replace(self, temperature=self.temperature or TEMPERATURE)
         if self.temperature is not None or self.symmetric:
             raise UserError("task.temperature and task.symmetric have no effect: the pairs have scores")
-        values = numbers(examples)
-        least = min(values) if self.least is None else self.least
-        most = max(values) if self.most is None else self.most
-        if least >= most:
-            raise all_equal(examples)
+        least, most = extremes(examples, self.least, self.most)
         return msgspec.structs.replace(self, least=least, most=most)
 
     def build(self, spec: HeadSpec, labels: Sequence[str]) -> EmbeddingHead:

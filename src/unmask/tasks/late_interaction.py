@@ -111,14 +111,9 @@ class LateInteraction(PairTask, frozen=True, kw_only=True, tag="late-interaction
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if min(self.length, self.query_length) < 4:
-            raise ValueError("length and query_length must be at least 4")
+        _ = self.interaction  # which checks them
         if not 0 < self.temperature < math.inf:
             raise ValueError("temperature must be above 0")
-        if self.attend and not self.expand:
-            raise ValueError("attend has no effect if queries are not expanded")
-        if not self.dense:
-            raise ValueError("dense must have at least one layer")
 
     @property
     def width(self) -> int:

@@ -51,7 +51,7 @@ from unmask.support.model_card import Card
 from unmask.tasks.holding_out import choose_enough_units
 from unmask.tasks.mistakes import Mistake, Passage
 from unmask.tasks.pooled_head import PooledHead
-from unmask.tasks.regression import Score, ScoreTask, all_equal, numbers
+from unmask.tasks.regression import Score, ScoreTask, all_equal, extremes, numbers
 from unmask.tasks.rows import are_pairs, with_labels
 from unmask.tasks.task import Framed, HeadOrigin, Notes, Reason, Refusals, Training
 
@@ -73,7 +73,7 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
         least, most: the grades that stand for not relevant and for most relevant; None: the extremes of the training
             examples. In metrics, the gain of a passage is its grade minus `least`.
         passages: maximum number of passages of a query in a training sample, unless the loss is binary.
-        activation: what is applied to the score: "sigmoid" or "identity"; None: "sigmoid" if the loss is binary.
+        activation: see `ScoreTask`; None: "sigmoid" if the loss is binary, otherwise "identity".
     """
 
     length: int = 512
@@ -82,7 +82,6 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
     least: float | None = None
     most: float | None = None
     passages: int = 8
-    activation: Literal["sigmoid", "identity"] | None = None
 
     part = "ranking"
     scoring = ("least",)
@@ -115,11 +114,6 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
         if self.windows > 1 or not self.pairs:
             raise ValueError("a query and a passage are a pair of texts in one window")
 
-    @property
-    def is_probability(self) -> bool:
-        """See `ScoreTask`."""
-        return self.activation == "sigmoid"
-
     def describe_model(self, labels: Sequence[str]) -> dict[str, dict[str, Any]]:
         """See `Task`."""
         return {"reranker": {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}}
@@ -144,11 +138,7 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
 
     def settle(self, examples: Sequence[Row], labels: Sequence[str]) -> Ranking:
         """See `Task`: resolves the loss, the extremes of the grades, and the activation."""
-        grades, loss = numbers(examples), self._suited_loss(examples)
-        least = min(grades) if self.least is None else self.least
-        most = max(grades) if self.most is None else self.most
-        if least >= most:
-            raise all_equal(examples)
+        loss, (least, most) = self._suited_loss(examples), extremes(examples, self.least, self.most)
         activation = self.activation or ("sigmoid" if loss == "binary" else "identity")
         return msgspec.structs.replace(self, loss=loss, least=least, most=most, activation=activation)
 

@@ -68,7 +68,13 @@ class Score(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ScoreTask(TextTask, frozen=True, kw_only=True):
-    """Base class of tasks that predict a number for a text, or for a pair of texts; see `TextTask`."""
+    """Base class of tasks that predict a number for a text, or for a pair of texts; see `TextTask`.
+
+    Attributes:
+        activation: what is applied to the number that the head returns: "sigmoid" or "identity".
+    """
+
+    activation: Literal["sigmoid", "identity"] | None = None
 
     def read(
         self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
@@ -85,7 +91,7 @@ class ScoreTask(TextTask, frozen=True, kw_only=True):
     @property
     def is_probability(self) -> bool:
         """Whether its number is a probability: the sigmoid of what the head returns."""
-        return False
+        return self.activation == "sigmoid"
 
     def framed(self, tokenizer: Tokenizer, examples: Sequence[Row], texts: FramedTexts) -> Framed:
         """Return framed texts, or pairs, and how numbers are read of what the head returns for them."""
@@ -133,14 +139,12 @@ class Regression(ScoreTask, frozen=True, kw_only=True, tag="regression"):
     Attributes:
         mean, deviation: the mean and the standard deviation by which labels are normalized; None: those of the training
             labels, so that their scale does not matter.
-        activation: what is applied to the number that the head returns: "sigmoid" if a cross-encoder of
-            sentence-transformers states it, and for its students; the labels are then probabilities, and the loss is
-            the cross-entropy; None: nothing.
+        activation: "sigmoid" if a cross-encoder of sentence-transformers states it, and for its students; the labels
+            are then probabilities, and the loss is the cross-entropy; None: "identity".
     """
 
     mean: float | None = None
     deviation: float | None = None
-    activation: Literal["sigmoid"] | None = None
 
     part = "regression"
     metric = "pearson"
@@ -154,11 +158,6 @@ class Regression(ScoreTask, frozen=True, kw_only=True, tag="regression"):
             raise ValueError("deviation must be above 0")
         if self.mean is not None and not math.isfinite(self.mean):
             raise ValueError("mean must be a number")
-
-    @property
-    def is_probability(self) -> bool:
-        """See `ScoreTask`."""
-        return self.activation == "sigmoid"
 
     def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
         """See `Task`: none."""
@@ -201,7 +200,7 @@ class Regression(ScoreTask, frozen=True, kw_only=True, tag="regression"):
 
     def build(self, spec: HeadSpec, labels: Sequence[str]) -> RegressionHead:
         """See `Task`."""
-        return RegressionHead(spec, self.mean or 0.0, self.deviation or 1.0, self.activation)
+        return RegressionHead(spec, self.mean or 0.0, self.deviation or 1.0, is_probability=self.is_probability)
 
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`."""
@@ -245,14 +244,14 @@ class RegressionHead(TextHead):
         spec: the properties of the body under the head.
         mean: the mean of the labels.
         deviation: the standard deviation of the labels.
-        activation: what is applied to the numbers when they are read; see `Regression`.
+        is_probability: whether the labels are probabilities, those of the sigmoid of the numbers.
     """
 
     def __init__(
-        self, spec: HeadSpec, mean: float = 0.0, deviation: float = 1.0, activation: Literal["sigmoid"] | None = None
+        self, spec: HeadSpec, mean: float = 0.0, deviation: float = 1.0, *, is_probability: bool = False
     ) -> None:
         super().__init__(spec, 1)
-        self.mean, self.deviation, self.activation = mean, deviation, activation
+        self.mean, self.deviation, self.is_probability = mean, deviation, is_probability
 
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
         """Return the numbers, (texts, 1), before the activation."""
@@ -272,14 +271,14 @@ class RegressionHead(TextHead):
         """See `Objective`."""
         predicted = super().predict(encoder, encoded, batch).float().squeeze(1)  # (texts,), neither scaled nor shifted
         gold = self.gold(batch, "regression").squeeze(1)
-        if self.activation == "sigmoid":
+        if self.is_probability:
             return Part(binary_cross_entropy_with_logits(predicted, gold, reduction="sum"), {})
         return Part((predicted - gold).square().sum(), {})
 
     def imitate(self, logits: Tensor, targets: Tensor, batch: Batch, temperature: float) -> Part:
         """See `Objective`: the squared error of normalized numbers, or the cross-entropy of probabilities; a
         temperature has no effect."""
-        if self.activation == "sigmoid":
+        if self.is_probability:
             probabilities = targets.float().sigmoid()
             return Part(binary_cross_entropy_with_logits(logits.float(), probabilities, reduction="sum"), {})
         return Part(((logits - targets.float()) / self.deviation).square().sum(), {})
@@ -297,6 +296,25 @@ def all_equal(rows: Sequence[Row]) -> UserError:
     """Return the error that rows have equal numbers."""
     return UserError(
         f"all {len(rows)} examples have the same number", file=rows[0].file, remedy="is it the right column?"
+    )
+
+
+def extremes(rows: Sequence[Row], least: float | None, most: float | None) -> tuple[float, float]:
+    """Return the settings `task.least` and `task.most`, by default the least and the largest number of rows.
+
+    Raises:
+        UserError: the first is not below the second.
+    """
+    values = numbers(rows)
+    low, high = min(values) if least is None else least, max(values) if most is None else most
+    if low < high:
+        return low, high
+    if least is None and most is None:
+        raise all_equal(rows)
+    raise UserError(
+        f"task.least = {low:g} is not below task.most = {high:g}",
+        file=rows[0].file,
+        remedy=f"the examples have numbers from {min(values):g} to {max(values):g}",
     )
 
 

@@ -209,13 +209,13 @@ def frame_rows(
         begin: a token that the texts begin with, if each has a single sample; it counts in `length`.
 
     Raises:
-        UserError: see `are_pairs`; or `length` leaves no space for text, or pairs should have several windows.
+        UserError: see `are_pairs`; or `length` leaves no space for each text, or pairs should have several windows.
     """
     frame = Frame.of(tokenizer)
     pairs = are_pairs(rows, pairs)
     if pairs and windows > 1:
         raise UserError("task.windows is for single texts, but these are pairs of texts", remedy="remove it")
-    if (capacity := frame.capacity(length, texts=1 + pairs) - (begin is not None)) < 1:
+    if (capacity := frame.capacity(length, texts=1 + pairs) - (begin is not None)) < 1 + pairs:
         special = length - capacity
         raise UserError(
             f"task.length is {length}, but a pair has {special} special tokens",
@@ -338,6 +338,11 @@ class TextTask(RowTask, frozen=True, kw_only=True):
                 msgspec.structs.force_setattr(self, "stride", max(1, 3 * capacity // 4))
             if not 1 <= self.stride <= capacity:
                 raise ValueError(f"stride must be from 1 to {capacity}, the tokens of a text in a window")
+
+    @property
+    def longest(self) -> int:
+        """Maximum number of tokens of a text, or of a pair, special ones included, that is not truncated."""
+        return self.length + (self.windows - 1) * self.stride
 
     @property
     def grouped(self) -> str:

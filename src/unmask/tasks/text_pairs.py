@@ -102,7 +102,19 @@ class PairTask(RowTask, frozen=True, kw_only=True):
         return rows if self.has_scores else without_labels(rows)
 
     def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
-        """See `Task`: none."""
+        """See `Task`: none.
+
+        Raises:
+            UserError: no text is a negative for another one.
+        """
+        if self.contrasts(examples) and not examples[0].negatives:
+            for name, which in (("text", "first"), ("text_b", "second")):
+                if len({row.values[name] for row in examples}) < 2:
+                    raise UserError(
+                        f"all pairs have the same {which} text, so that none of their texts is a negative",
+                        file=examples[0].file,
+                        remedy=f"add pairs with other texts, or negatives ({COLUMN}); is it the right column?",
+                    )
         return ()
 
     def contrasts(self, examples: Sequence[Row]) -> bool:

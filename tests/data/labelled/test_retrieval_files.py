@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 
+from unmask.data.labelled.labelled_file import read_rows
 from unmask.data.labelled.retrieval_files import Ranking, find_collection, read_collection, read_run, write_run
 from unmask.support.errors import UserError
 
@@ -70,6 +71,14 @@ def test_compressed_files_and_splits(make):
         read_collection(path)
 
 
+@pytest.mark.parametrize("split", ["", "#test"])
+def test_a_collection_is_not_labeled_examples(make, split):
+    with pytest.raises(
+        UserError, match=r"a collection for search, not labeled examples; make rows of it by unmask\.mine"
+    ):
+        read_rows([f"{make()}{split}"], columns={})
+
+
 def test_copies_of_judgments_are_no_judgments(make):
     """What editors and `cp` leave beside a file is not read in its place, nor is it another split."""
     path = make()
@@ -97,7 +106,7 @@ def test_a_titled_document_is_the_query_itself(make):
 
 def test_what_is_unusual_is_counted(make):
     corpus = [{"_id": name, "text": text} for name, text in (("d1", "cat"), ("d2", "cat"), ("q2", "a fox"), ("e", ""))]
-    judgments = f"{HEADER}\nq1\td1\t1\nq2\tq2\t1\nq2\td2\t1\nq3\td1\t0\nq3\td2\t-1\n"
+    judgments = f"{HEADER}\nq1\td1\t1\nq2\tq2\t0\nq2\td2\t1\nq3\td1\t0\nq3\td2\t-1\n"
     queries = [{"_id": f"q{number}", "text": text} for number, text in enumerate(("a cat", "a fox", "x", "  "), 1)]
     collection = read_collection(
         make(corpus_jsonl=lines(corpus), queries_jsonl=lines(queries), qrels__test_tsv=judgments)
@@ -110,6 +119,23 @@ def test_what_is_unusual_is_counted(make):
         "1 of 2 queries are documents, which are not ranked for themselves",
     )
     assert collection.rank(1, np.array([0, 2]), np.array([1, 2])).documents.tolist() == [0]
+
+
+def test_a_query_that_is_judged_relevant_for_itself_is_ranked(make):
+    """As where questions and answers have numbers of their own, and one of them is the same text."""
+    corpus = [{"_id": 1, "text": "a cat"}, {"_id": 2, "text": "a fox"}]
+    collection = read_collection(
+        make(corpus_jsonl=lines(corpus), queries_jsonl=lines(corpus), qrels__test_tsv=f"{HEADER}\n1\t1\t1\n2\t1\t1\n")
+    )
+    assert collection.identical == [-1, 1]
+    assert collection.rank(0, np.array([0, 1]), np.array([2, 1])).documents.tolist() == [0, 1]
+    assert collection.notes == ("1 of 2 queries are documents, which are not ranked for themselves",)
+
+
+def test_spaces_around_ids_are_not_part_of_them(make):
+    corpus = [{"_id": " d1", "text": "a cat"}, {"_id": "d2 ", "text": "a fox"}]
+    collection = read_collection(make(corpus_jsonl=lines(corpus), qrels__test_tsv=f"{HEADER}\nq1 \t d1\t1\n"))
+    assert (collection.ids, collection.judgments[0].documents.tolist()) == (["d1", "d2"], [0])
 
 
 def test_queries_are_read_without_titles(make):
@@ -138,12 +164,16 @@ REFUSED = {
     },
     "corpus.jsonl:1: 'text' is missing": {"corpus_jsonl": lines([{"_id": "d1"}])},
     "corpus.jsonl:1: _id is missing, or is no text": {"corpus_jsonl": lines([{"text": "a"}])},
+    "corpus.jsonl:2: _id is missing, or is no text": {
+        "corpus_jsonl": lines([{"_id": "d1", "text": "a"}, {"_id": " ", "text": "b"}])
+    },
     "corpus.jsonl:1: 'title' is int, not str": {"corpus_jsonl": lines([{"_id": "d1", "text": "a", "title": 3}])},
     "corpus.jsonl:1: broken JSON": {"corpus_jsonl": "{"},
     "corpus.jsonl: there are no records": {"corpus_jsonl": "\n"},
     "there is no queries.jsonl": {"queries_jsonl": None},
     "qrels: there are no judgments": {"qrels__test_tsv": None},
-    "test.tsv:1: the header is not query-id, corpus-id, score": {"qrels__test_tsv": "q1 0 d1 1\n"},
+    "test.tsv:1: the header is not query-id, corpus-id, score": {"qrels__test_tsv": "q1\td1\t1\n"},
+    "add it; of the four columns of trec_eval, remove the second": {"qrels__test_tsv": "q1 0 d1 1\n"},
     "test.tsv:2: 4 cells, not 3": {"qrels__test_tsv": f"{HEADER}\nq1\t0\td1\t1\n"},
     "test.tsv:2: the score '0.5' is no whole number": {"qrels__test_tsv": f"{HEADER}\nq1\td1\t0.5\n"},
     "test.tsv:3: there is no query 'q9' in queries.jsonl": {"qrels__test_tsv": f"{HEADER}\nq1\td1\t1\nq9\td1\t1\n"},

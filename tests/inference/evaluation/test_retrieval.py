@@ -202,6 +202,22 @@ def test_a_cross_encoder_orders_what_the_first_stage_finds(collection, encoder, 
     assert {len(of) for of in ranked.values()} == {12}
 
 
+@pytest.mark.parametrize("system", ["bm25", "a.run"])
+def test_a_search_needs_a_collection(collection, system, tmp_path):
+    """A path that is mistyped is named, not the system, as if it were a model that does not exist."""
+    run = tmp_path / "a.run"
+    run.write_text("q1 Q0 d1 1 1 x\n")
+    system = run if system == "a.run" else system
+    for data, message in (
+        (tmp_path / "none", f"{tmp_path / 'none'}: does not exist; a collection is a directory with corpus.jsonl"),
+        (run, "a.run: is no collection for search; a collection is a directory with corpus.jsonl"),
+        ({"text": ["a"], "label": ["b"]}, "a search is evaluated on a collection"),
+    ):
+        with pytest.raises(UserError) as caught:
+            evaluate(system, data, quiet=True)
+        assert message in str(caught.value)
+
+
 def test_a_cross_encoder_needs_a_first_stage(collection, encoder, reranker):
     with pytest.raises(UserError, match='documents that another system has found; pass first_stage="bm25", a run'):
         evaluate(reranker, collection, **HERE)

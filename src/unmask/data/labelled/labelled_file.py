@@ -25,11 +25,12 @@ from unmask.data.labelled.json_file import suffix_of
 from unmask.data.labelled.label_cells import Cell, check_decoded, check_name
 from unmask.data.labelled.negatives import COLUMN, SCORES, read_negatives, read_scores
 from unmask.data.labelled.records import has_records, read_records
+from unmask.data.labelled.retrieval_files import find_collection
 from unmask.data.labelled.row_labels import Labels, RowLabels, SoftLabel, SoftLabelSet, Vote
 from unmask.data.labelled.table import ExampleTable, Source
 from unmask.data.text.files import display_name, read_text_lines
 from unmask.support.errors import UserError, counted, nearest
-from unmask.support.messages import argument
+from unmask.support.messages import argument, call
 from unmask.support.urls import address_of
 
 TEXTS = ("text", "text_b")
@@ -228,6 +229,9 @@ def iterate_rows(
     wanted, label_columns = Wanted(columns, read, gold), dict[str, None]()
     for path in paths:
         name, omitted, separators = display_name(path), Counter[str](), list[str]()
+        if gold and find_collection(path):
+            remedy = f"make rows of it by {call('mine', data=name)}"
+            raise UserError("a collection for search, not labeled examples", file=name, remedy=remedy)
         if isinstance(path, ExampleTable) or has_records(path, kind):
             row_labels = RowLabels(name, wanted, cells=False, columns=label_columns)
             yield from _read_records(path, kind, wanted, row_labels, omitted)

@@ -9,7 +9,8 @@ rankings, by the numbers of documents.
 Only judged queries are searched. The text of a document is its title and its text, with a space in between, that of a
 query is without a title, as in BEIR.
 A document with the id and the text of a query, with or without its title (as in ArguAna and Quora), is the query
-itself, and is not ranked for it. BEIR leaves out all documents with the id of the query, whatever their texts.
+itself, and is not ranked for it, unless it is judged relevant. BEIR leaves out all documents with the id of the query,
+whatever their texts.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from unmask.support.durable import replace_file
 from unmask.support.errors import ShareNote, UserError
 
 CORPUS, QUERIES, QRELS = "corpus.jsonl", "queries.jsonl", "qrels"
+LAYOUT = f"a collection is a directory with {CORPUS}, {QUERIES} and {QRELS}/*.tsv"
 HEADER = ("query-id", "corpus-id", "score")
 SPLIT = "test"
 """Split that is read if none is named."""
@@ -138,6 +140,13 @@ def find_collection(path: object) -> Path | None:
     return directory if directory.is_dir() and _named(directory, CORPUS) else None
 
 
+def no_collection(path: str | Path) -> UserError:
+    """Return the error that a path names no collection."""
+    directory, _ = split_part(path)
+    what = "is no collection for search" if directory.exists() else "does not exist"
+    return UserError(what, file=directory, remedy=LAYOUT)
+
+
 def read_collection(path: str | Path) -> Collection:
     """Read a collection; the documents themselves are only counted and compared.
 
@@ -178,6 +187,7 @@ def read_collection(path: str | Path) -> Collection:
         notes.append(ShareNote(without, len(judged), "judged queries have no relevant document and are not searched"))
     if others := len(texts) - len(judged):
         notes.append(ShareNote(others, len(texts), f"queries have no judgments in {judgments_file.name}"))
+    identical = {name: number for name, number in identical.items() if not judged[name].get(name, (0, 0))[0] > 0}
     if itself := sum(name in identical for name in searched):
         notes.append(ShareNote(itself, len(searched), "queries are documents, which are not ranked for themselves"))
     for name in searched:
@@ -207,9 +217,7 @@ def _find(directory: Path, name: str) -> Path:
     """Return a file of a collection, compressed or not."""
     if file := _named(directory, name):
         return file
-    raise UserError(
-        f"there is no {name}", file=directory, remedy=f"a collection has {CORPUS}, {QUERIES} and {QRELS}/*.tsv"
-    )
+    raise UserError(f"there is no {name}", file=directory, remedy=LAYOUT)
 
 
 def _qrels(directory: Path, split: str) -> Path:
@@ -238,10 +246,10 @@ def _records(path: Path) -> Iterator[Record]:
             continue
         record, place = decode_line(line, name, number), Place(f"{name}:{number}", form="BEIR's")
         key = record.get("_id")
-        if isinstance(key, bool) or not isinstance(key, str | int):
+        if isinstance(key, bool) or not isinstance(key, str | int) or not (identifier := str(key).strip()):
             place.refuse("_id is missing, or is no text", "number the records")
         title = place.take(record, "title", str) if record.get("title") is not None else ""
-        yield Record(number, str(key), title, place.take(record, "text", str))
+        yield Record(number, identifier, title, place.take(record, "text", str))
 
 
 def _unique(path: Path) -> Iterator[Record]:
@@ -284,7 +292,12 @@ def _judgments(path: Path, queries: Mapping[str, object], file: Path) -> dict[st
         if number == 1:
             if tuple(cell.strip() for cell in cells) != HEADER:
                 raise UserError(
-                    f"the header is not {', '.join(HEADER)}, divided by tabs", file=path, line=1, remedy="add it"
+                    f"the header is not {', '.join(HEADER)}, divided by tabs",
+                    file=path,
+                    line=1,
+                    remedy="add it; of the four columns of trec_eval, remove the second"
+                    if len(line.split()) == 4
+                    else "add it",
                 )
             continue
         if not line.strip():
@@ -293,7 +306,9 @@ def _judgments(path: Path, queries: Mapping[str, object], file: Path) -> dict[st
             raise UserError(f"{len(cells)} cells, not 3", file=path, line=number, remedy="divide them by tabs")
         query, document, score = (cell.strip() for cell in cells)
         if not re.fullmatch(r"-?[0-9]{1,9}", score):
-            raise UserError(f"the score '{score}' is no whole number", file=path, line=number)
+            raise UserError(
+                f"the score '{score}' is no whole number", file=path, line=number, remedy="round it, as trec_eval needs"
+            )
         if query not in queries:
             raise UserError(
                 f"there is no query '{query}' in {file.name}", file=path, line=number, remedy="remove the line"

@@ -58,6 +58,9 @@ class Interaction(msgspec.Struct, frozen=True, kw_only=True):
         attend: whether tokens attend to these [MASK].
         skiplist: tokens of documents whose vectors are left out.
         dense: dense layers over the vector of a token.
+
+    Raises:
+        ValueError: there is no space for a token of a text, no dense layer, or `attend` has no effect.
     """
 
     length: int = 180
@@ -68,6 +71,14 @@ class Interaction(msgspec.Struct, frozen=True, kw_only=True):
     attend: bool = False
     skiplist: tuple[str, ...] = tuple(string.punctuation)
     dense: tuple[Dense, ...] = (Dense(width=128, activation="identity", bias=False),)
+
+    def __post_init__(self) -> None:
+        if min(self.length, self.query_length) < 4:
+            raise ValueError("length and query_length must be at least 4")
+        if self.attend and not self.expand:
+            raise ValueError("attend has no effect if queries are not expanded")
+        if not self.dense:
+            raise ValueError("dense must have at least one layer")
 
 
 def read_interaction(directory: Path, tokenizer: Tokenizer, width: int) -> tuple[Interaction, dict[str, Tensor]] | None:
@@ -106,17 +117,29 @@ def read_interaction(directory: Path, tokenizer: Tokenizer, width: int) -> tuple
         problems.append(f"similarity_fn_name: {settings['similarity_fn_name']!r} ({SENTENCES})")
     try:
         read, unsupported = _native(root, directory, settings, length, steps) if native else _pylate(settings)
-        problems += unsupported
-        stated = msgspec.convert({**read, "dense": []}, Interaction)
-    except (msgspec.ValidationError, AttributeError, TypeError) as error:
-        raise UserError(
-            f"the settings of the vectors of tokens are damaged ({error})", file=root / SENTENCES
-        ) from error
-    if problems:
+    except (AttributeError, TypeError) as error:
+        raise _damaged(error, root / SENTENCES) from error
+    if problems := [*problems, *unsupported]:
         raise UserError(
             f"the vectors of tokens of this model need {problems[0]}, which is not supported", file=root, remedy=REMEDY
         )
-    return msgspec.structs.replace(stated, dense=tuple(dense)), read_dense(directory, dense, width)
+    return _checked(read, dense, root / SENTENCES), read_dense(directory, dense, width)
+
+
+def _checked(read: Mapping[str, Any], dense: Sequence[Dense], path: Path) -> Interaction:
+    """Return the settings that a file states, with dense layers.
+
+    Raises:
+        UserError: they are damaged.
+    """
+    try:
+        return msgspec.convert({**read, "dense": msgspec.to_builtins(dense)}, Interaction)
+    except msgspec.ValidationError as error:
+        raise _damaged(error, path) from error
+
+
+def _damaged(error: Exception, path: Path) -> UserError:
+    return UserError(f"the settings of the vectors of tokens are damaged ({error})", file=path, remedy=REMEDY)
 
 
 def _pylate(settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -184,13 +207,9 @@ def _read_colbert(directory: Path, width: int) -> tuple[Interaction, dict[str, T
         "attend": bool(metadata.get("attend_to_mask_tokens")),
         "skiplist": tuple(string.punctuation) if metadata.get("mask_punctuation", True) else (),
     }
-    try:
-        read = msgspec.convert(stated, Interaction)
-    except msgspec.ValidationError as error:
-        raise UserError(f"the settings are damaged ({error})", file=directory / METADATA) from error
     layer = Dense(width=shape[0], activation="identity", bias=False)
     (value,) = read_tensors(path, [name]).values()
-    return msgspec.structs.replace(read, dense=(layer,)), {f"{DENSE_PART}.0.weight": value}
+    return _checked(stated, [layer], directory / METADATA), {f"{DENSE_PART}.0.weight": value}
 
 
 def write_interaction(directory: Path, stated: Interaction, dense: Mapping[str, Tensor]) -> None:

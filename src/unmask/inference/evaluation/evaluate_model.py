@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.data.labelled.minimal_pairs import read_pairs
-from unmask.data.labelled.retrieval_files import CORPUS, find_collection
+from unmask.data.labelled.retrieval_files import CORPUS, LAYOUT, find_collection, no_collection
 from unmask.data.labelled.table import Data, ExampleTable, as_sources
 from unmask.data.text.documents import TextOptions
 from unmask.inference.backend import TorchBackend
@@ -131,13 +131,16 @@ def evaluate(
         reranks = collection is not None and predictor.model.task is not None and predictor.model.task.reranks
         return predictor if reranks else predictor.with_dimensions(dimensions)
 
+    systems = [str(system) for system in (model, against, first_stage) if system]
+    searches = [system == BM25 or is_run(system) for system in systems]
+    if collection is None and suite is None and any(searches):
+        raise no_collection(files[0]) if files else UserError("a search is evaluated on a collection", remedy=LAYOUT)
     if collection is not None:
         if len(sources) > 1:
             raise UserError("a search is evaluated on one collection at a time", file=collection)
         reason = ": this is a collection for search, not labeled examples or text"
         refuse_idle(reason, **labelled | {"against": None} | options.changed())
-        systems = [str(system) for system in (model, against, first_stage) if system]
-        if all(system == BM25 or is_run(system) for system in systems):
+        if all(searches):
             refuse_idle(": no model makes vectors", dimensions=dimensions)
         with only_writer(None if run_file is None else Path(run_file), "run_file"):
             result = evaluate_retrieval(

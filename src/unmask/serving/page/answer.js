@@ -110,5 +110,5 @@ function headline(span, { yesno, followup }) {
 function supportOf({ passage, sentences }) {
   const characters = Array.from(passage);
   const items = sentences.slice(0, LISTED).map(({ start, end, probability }) => ({ name: characters.slice(start, end).join(""), value: probability }));
-  return bars(items, { title: "Probability that a sentence supports the answer; those above the threshold are shaded", long: true });
+  return bars(items, { title: "Probability that a sentence supports the answer; those above the threshold are shaded" });
 }

@@ -37,7 +37,7 @@ export default {
     return [
       h("p.headline", {}, choices[choice], " ", h("small", {}, share(probabilities[choice]))),
       cut ? h("p.note", {}, "The passage and a choice are longer than the model reads; the end of the longer one was left out.") : null,
-      bars(items, { title: "Probability of each choice", long: true }),
+      bars(items, { title: "Probability of each choice" }),
     ].filter(Boolean);
   },
 };

@@ -28,15 +28,19 @@ export function h(tag, options = {}, ...children) {
   return element;
 }
 
+/** Maximum number of characters of names that stand beside their bars; longer ones, such as texts, stand above. */
+const BESIDE = 24;
+
 /**
- * Return a list of labeled bars; with `pick`, each is a button, and `chosen` the index of the pressed one; `long` names.
+ * Return a list of labeled bars; with `pick`, each is a button, and `chosen` the index of the pressed one.
  * @param {{name: string, value: number, shown?: string, at?: number, hue?: number}[]} items `shown` in place of the value
  *   in percent, `at` a threshold to mark, `hue` of a type
  */
-export function bars(items, { pick, chosen, title, long } = {}) {
+export function bars(items, { pick, chosen, title } = {}) {
+  const above = items.some(({ name }) => name.length > BESIDE);
   const rows = items.map(({ name, value, shown = share(value), at, hue }, index) => {
     const parts = [
-      h(hue === undefined ? "span.name" : "span.name.typed", { title: name, "--hue": hue }, name),
+      h(hue === undefined ? "span.name" : "span.name.typed", { "--hue": hue }, name),
       h("span.track", { "aria-hidden": "true" }, h("i", { "--value": value }), at === undefined ? null : h("b", { "--at": at })),
       h("span.value", {}, shown),
     ];
@@ -45,7 +49,7 @@ export function bars(items, { pick, chosen, title, long } = {}) {
       : h("div.bar", {}, parts);
     return h("li", {}, row);
   });
-  return h("section", {}, title ? h("h2", {}, title) : null, h(long ? "ol.bars.long" : "ol.bars", {}, rows));
+  return h("section", {}, title ? h("h2", {}, title) : null, h(above ? "ol.bars.long" : "ol.bars", {}, rows));
 }
 
 /** Return a number with so many decimals, and a minus sign if it is negative. */

@@ -50,7 +50,7 @@ export default {
     return [
       h("p.headline", {}, describe(best), " ", h("small", {}, share(best.probability))),
       marked(text, marks),
-      bars(items, { title: "Probability of each relation", long: true }),
+      bars(items, { title: "Probability of each relation" }),
     ];
   },
 };

@@ -7,7 +7,7 @@ import { listed, shaded } from "./why.js";
 export default {
   id: "search",
   title: "Search",
-  about: "Documents in the order in which they answer a query: by a cross-encoder, which reads both together, or by the cosine of their vectors.",
+  about: "Documents in the order in which they answer a query: by a cross-encoder, which reads both together, or by the similarity of their vectors.",
   none: "None of the loaded models compares texts. Fine-tune one, and load its run: `unmask finetune ranking --model MODEL --train FILE --out RUN`, or `embedding`",
   action: "Search",
   fields: [
@@ -31,12 +31,13 @@ export default {
 
   show({ query, texts, model, ranked }, state, change) {
     const chosen = state.words === undefined ? -1 : Number(state.words);
+    const most = Math.max(1, ...ranked.map(({ score }) => score)); // above 1 of late interaction, and of products
     const rows = ranked.map(({ index, score }) => {
       const open = index === chosen;
       const pick = () => change({ words: open ? undefined : index }, `#words-${index}`);
       return h("li", {},
         h("article", {},
-          h("div.bar", {}, h("span.value", {}, decimal(score, 3)), h("span.track", { "aria-hidden": "true" }, h("i", { "--value": Math.max(0, Math.min(1, score)) }))),
+          h("div.bar", {}, h("span.value", {}, decimal(score, 3)), h("span.track", { "aria-hidden": "true" }, h("i", { "--value": Math.max(0, score / most) }))),
           open ? words({ query, text: texts[index], model }) : h("p.text", {}, texts[index]),
           h("button.quiet", { id: `words-${index}`, type: "button", "aria-expanded": String(open), onclick: pick }, open ? "Hide the words" : "Which words?"),
         ),
@@ -74,6 +75,6 @@ function shown(found, text) {
     marked(text, found.map((word) => shaded(word, most))),
     listed("For", found, [text], (one) => one.contribution),
     listed("Against", found, [text], (one) => -one.contribution),
-    h("p.hint", {}, "How much the score drops when the word is left out: of a cross-encoder its logit, of vectors the cosine."),
+    h("p.hint", {}, "How much the score drops when the word is left out: of a cross-encoder its logit, of vectors their similarity."),
   ].filter(Boolean);
 }

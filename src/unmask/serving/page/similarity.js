@@ -39,7 +39,7 @@ export default {
       );
     const head = h("tr", {}, h("td"), texts.map((text, index) => h("th", { scope: "col", title: text }, String(index + 1))));
     return [
-      bars(items, { title: "The closest pairs", long: true }),
+      bars(items, { title: "The closest pairs" }),
       h("section", {}, h("h2", {}, "Cosine of each two"), h("div.scroll", { tabindex: "0", role: "region", "aria-label": "Cosines" }, h("table.cosines", {}, h("thead", {}, head), h("tbody", {}, texts.map(row))))),
     ];
   },
