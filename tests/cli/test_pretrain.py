@@ -55,7 +55,7 @@ def test_pretrain_without_a_recipe(text_file, tmp_path):
     assert "(1 layer, width 32, 2 heads, " in first
     assert first.endswith("; for more or less time: --set budget.minutes=N")
     recipe = read_recipe(tmp_path / "run" / "recipe.toml")
-    assert (recipe.name, recipe.tokenizer.vocabulary, recipe.tokenizer.lowercase) == (name, 150, True)
+    assert (recipe.name, recipe.tokenizer.vocabulary, recipe.tokenizer.lowercase) == (name, 150, False)
     assert run_fork("pretrain", *given, "--out", tmp_path / "run", "--quiet", "--resume").err == ""
     again = run_fork("pretrain", *given, "--out", tmp_path / "run", "--resume").err
     assert "recipe: " not in again

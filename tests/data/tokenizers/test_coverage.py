@@ -46,5 +46,5 @@ def test_the_size_is_refused_by_what_is_covered():
 
 def test_rare_characters_do_not_enlarge_a_vocabulary():
     rare = "".join(map(chr, range(0x4E00, 0x4E00 + 300)))
-    assert suited_vocabulary([*TEXTS * 20, rare], 500) == ("wordpiece", 500, True)
+    assert suited_vocabulary([*TEXTS * 20, rare], 500) == ("wordpiece", 500)
     assert suited_vocabulary([*TEXTS, rare], 500)[1] > 500

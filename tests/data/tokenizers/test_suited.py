@@ -1,4 +1,4 @@
-"""The vocabulary that suits a text: lowercase only where nothing is lost, larger for many characters."""
+"""The vocabulary that suits a text: larger for many characters, unigram where words are not separated by spaces."""
 
 import random
 from collections import Counter
@@ -12,21 +12,10 @@ ENGLISH = "The quick brown fox jumps over the lazy dog. " * 20
 
 
 @pytest.mark.parametrize(
-    ("text", "lowercase"),
-    [
-        (ENGLISH, True),
-        (ENGLISH + "A café. ", True),
-        ("Le garçon a été très étonné à la fête. ", False),
-        ("Die Mädchen hören schöne Bücher. ", False),
-        ("한국어 텍스트", False),
-        ("हिन्दी में लिखा", False),
-        ("一个没有大写字母的文本", True),
-        ("", True),
-    ],
-    ids=["english", "one accent in many letters", "french", "german", "korean", "hindi", "chinese", "empty"],
+    "text", [ENGLISH, "Le garçon a été très étonné à la fête. ", "한국어 텍스트", "हिन्दी में लिखा", "一个没有大写字母的文本", ""]
 )
-def test_case_is_dropped_where_no_accents_are_lost(text, lowercase):
-    assert suited_vocabulary([text], 8000) == ("wordpiece", 8000, lowercase)
+def test_text_with_few_characters_gets_wordpiece_of_the_smallest_size(text):
+    assert suited_vocabulary([text], 8000) == ("wordpiece", 8000)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +24,7 @@ def test_case_is_dropped_where_no_accents_are_lost(text, lowercase):
     ids=["thai", "lao", "khmer", "burmese", "english with thai"],
 )
 def test_text_without_spaces_between_words_gets_a_unigram_vocabulary(text):
-    assert suited_vocabulary([text], 8000) == ("unigram", 8000, False)
+    assert suited_vocabulary([text], 8000) == ("unigram", 8000)
 
 
 def test_characters_are_counted_as_by_a_counter():
@@ -49,15 +38,15 @@ def test_characters_are_counted_as_by_a_counter():
 def test_many_characters_leave_room_for_longer_tokens():
     ideographs = "".join(map(chr, range(0x4E00, 0x4E00 + 6200)))
     letters = "".join(map(chr, range(0x10A0, 0x10A0 + 30)))  # Georgian, which continues words
-    kind, size, lowercase = suited_vocabulary([ideographs, letters], 8000)
-    assert size == 10_500  # 6,200 + 2 * 30 or less (capitals), + 4,000, rounded up
+    kind, size = suited_vocabulary([ideographs, letters], 8000)
+    assert size == 10_500  # 6,200 + 2 * 30, + 4,000, rounded up
     texts = [" ".join([ideographs, letters])]
-    assert train_vocabulary(kind, texts, size=size, lowercase=lowercase).size <= size
+    assert train_vocabulary(kind, texts, size=size, lowercase=False).size <= size
 
 
 def test_the_trainer_accepts_the_size_for_any_text():
     """The number of characters is an upper bound of what the trainer counts."""
     texts = ["Ǆ ŉ ß İ ﬁ Å ſ e\u0301 \u0345 “x” #1 \u200b x\u00a0y ，。 ｱｲ ａｂ アイ あい ①② 🚲 ", ENGLISH]
     for given in (texts, texts[:1], texts[1:]):
-        kind, size, lowercase = suited_vocabulary(given, 1)
-        assert train_vocabulary(kind, given, size=size, lowercase=lowercase).size <= size
+        kind, size = suited_vocabulary(given, 1)
+        assert train_vocabulary(kind, given, size=size, lowercase=False).size <= size

@@ -158,3 +158,30 @@ def test_keys_of_what_a_checkpoint_predicts_depend_on_the_precision(inputs, publ
     for kind in ("bits", "familiarity", "score", "pretraining"):
         assert not keys(inputs, kind, arms=arms) & keys(inputs, kind, arms=arms, precision="bf16")
     assert keys(inputs, "corpus", arms=arms) == keys(inputs, "corpus", arms=arms, precision="bf16")
+
+
+def test_the_vocabulary_that_arms_share_suits_the_text(inputs, tmp_path):
+    """In Thai, WordPiece would take clauses for words; thousands of ideographs need a larger vocabulary."""
+    texts = {
+        "english": "the quick brown fox",
+        "thai": "ภาษาไทยเป็นภาษาที่มีระดับเสียงของคำ",
+        "chinese": "".join(map(chr, range(0x4E00, 0x4E00 + 6200))),
+    }
+
+    def tokenizer(name, recipe="bert-mini", **named):
+        file = tmp_path / f"{name}.txt"
+        file.write_text(texts[name], encoding="utf8")
+        arms = {"first": Arm(recipe=recipe), "second": Arm(recipe="bert-tiny")}
+        settings = {f"tokenizer.{key}": value for key, value in named.items()}
+        return planner(inputs, arms=arms, text=[str(file)], settings=settings, budget="100ktok").tokenizer
+
+    usual = {"kind": "wordpiece", "vocabulary": 8000, "lowercase": False}
+    bert = {"vocabulary": read_recipe("bert-mini").tokenizer.vocabulary}
+    assert tokenizer("english", "modernbert-mini") == usual
+    assert tokenizer("english") == usual | bert
+    assert tokenizer("english", lowercase=True) == usual | bert | {"lowercase": True}
+    assert tokenizer("thai") == usual | bert | {"kind": "unigram"}
+    assert tokenizer("thai", kind="wordpiece") == usual | bert
+    assert tokenizer("chinese", "modernbert-mini")["vocabulary"] == 10_500
+    assert tokenizer("chinese", "modernbert-mini", vocabulary=9000)["vocabulary"] == 9000
+    assert tokenizer("thai", "roberta-mini")["kind"] == "bpe", "which has a token for each byte"

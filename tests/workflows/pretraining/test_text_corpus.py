@@ -248,17 +248,14 @@ def test_the_vocabulary_suits_the_text(text_file, tmp_path):
         out = tmp_path / "-".join((path.stem, *suited))
         return corpus_from_text([path], recipe, out, suited=suited, report=lambda line: None).tokenizer
 
-    suited = ("vocabulary", "lowercase")
-    assert [tokenizer(path, *suited).lowercase for path in (text_file, french)] == [True, False]
-    assert tokenizer(french, "vocabulary").lowercase
-    assert not tokenizer(french, "lowercase").lowercase
-    assert tokenizer(text_file, "lowercase").size == 120 < tokenizer(text_file, "vocabulary").size
+    assert tokenizer(french).lowercase, "as the recipe has it"
+    assert tokenizer(text_file).size == 120 < tokenizer(text_file, "vocabulary").size
     thai = tmp_path / "thai.txt"
     thai.write_text("ภาษาไทยเป็นภาษาที่มีระดับเสียงของคำแน่นอน" * 9 + "\n\nภาษาไทย", encoding="utf8")
-    assert [tokenizer(path, "kind", *suited).kind.name for path in (french, thai)] == ["wordpiece", "unigram"]
+    assert [tokenizer(path, "kind", "vocabulary").kind.name for path in (french, thai)] == ["wordpiece", "unigram"]
 
 
-@pytest.mark.parametrize("suited", [(), ("vocabulary", "lowercase")], ids=["given", "chosen"])
+@pytest.mark.parametrize("suited", [(), ("vocabulary",)], ids=["given", "chosen"])
 def test_the_text_is_read_once(source, tmp_path, suited, monkeypatch):
     """Beside its checksum and its first bytes, which tell what it is; so it may come from a pipe."""
     opened, parse = [], copies.read_sources

@@ -9,10 +9,8 @@ The vocabulary that suits a text, if nothing else is asked for.
 WordPiece takes what is between spaces for a word: a clause of Thai, Lao, Burmese or Khmer, which it reads as unknown if
 it has more than 100 characters. A text with such letters gets a unigram vocabulary instead.
 
-Lowercasing also strips accents (BERT's normalizer), which decomposes syllables of Korean and drops vowels of Hindi.
-So a vocabulary is lowercase only if the text has hardly any of these. Each character but the rarest has a token, and
-another one within a word; a text with many characters therefore needs a larger vocabulary, so that enough of it
-remains for longer tokens.
+Each character but the rarest has a token, and another one within a word; a text with many characters therefore needs a
+larger vocabulary, so that enough of it remains for longer tokens.
 """
 
 from __future__ import annotations
@@ -65,15 +63,13 @@ def covered_words(words: Mapping[str, int], coverage: float = COVERAGE) -> dict[
     return {word: count for word, count in words.items() if covered.issuperset(word)}
 
 
-MARKED = 0.005
-"""Minimum share of accented letters at which accents, and so case, are kept: between English and Italian."""
 UNSPACED = 0.05
 """Minimum share of letters of scripts without spaces between words at which the vocabulary is unigram."""
 ROUND = 500
 
 
-def suited_vocabulary(texts: Iterable[str], size: int) -> tuple[str, int, bool]:
-    """Return the kind of the vocabulary, its size, and whether it is lowercase.
+def suited_vocabulary(texts: Iterable[str], size: int) -> tuple[str, int]:
+    """Return the kind of the vocabulary that suits a text, and its size with capitals and accents.
 
     Args:
         texts: all of the text, which is read once.
@@ -83,15 +79,10 @@ def suited_vocabulary(texts: Iterable[str], size: int) -> tuple[str, int, bool]:
     letters = {
         character: count for character, count in characters.items() if unicodedata.category(character)[0] in "LM"
     }
-    marked = sum(count for character, count in letters.items() if _is_marked(character))
-    total = max(1, sum(letters.values()))
-    lowercase = marked < MARKED * total
     of_clauses = sum(count for character, count in letters.items() if re.match(f"[{OF_CLAUSES}]", character))
-    kind = "unigram" if of_clauses >= UNSPACED * total else "wordpiece"
-    covered = covered_characters(characters)
-    alphabet = {part for character in covered for part in (_stripped(character) if lowercase else character)}
-    fixed = sum(1 if _stands_alone(character) else 2 for character in alphabet)
-    return kind, max(size, -(-(fixed + size // 2) // ROUND) * ROUND), lowercase
+    kind = "unigram" if of_clauses and of_clauses >= UNSPACED * sum(letters.values()) else "wordpiece"
+    fixed = sum(1 if _stands_alone(character) else 2 for character in covered_characters(characters))
+    return kind, max(size, -(-(fixed + size // 2) // ROUND) * ROUND)
 
 
 def count_characters(texts: Iterable[str]) -> dict[str, int]:
@@ -101,14 +92,6 @@ def count_characters(texts: Iterable[str]) -> dict[str, int]:
         of_text = np.bincount(np.frombuffer(text.encode("utf-32-le"), np.uint32))
         counts[: len(of_text)] += of_text
     return {chr(code): int(counts[code]) for code in counts.nonzero()[0]}
-
-
-def _is_marked(letter: str) -> bool:
-    return unicodedata.category(letter)[0] == "M" or unicodedata.normalize("NFD", letter) != letter
-
-
-def _stripped(character: str) -> str:
-    return unicodedata.normalize("NFD", character.lower())
 
 
 def _stands_alone(character: str) -> bool:

@@ -160,7 +160,7 @@ def pretrain(
             check_shape(read_settings(init), planned, init)
         named = bool(continues or recipe or init)
         if corpus is None:
-            chosen = set() if named else {"kind", "vocabulary", "lowercase"}
+            chosen = set() if named else {"kind", "vocabulary"}
             make = partial(
                 corpus_from_text,
                 text,

@@ -80,7 +80,7 @@ def corpus_from_text(
         layers: number of layers to keep of those of `init`, which is only checked here.
         options: how the files are read.
         rules: by which the text is cleaned, also for the tokenizer.
-        suited: those of the settings "kind", "vocabulary" and "lowercase" of [tokenizer] that are chosen for the text
+        suited: which of the settings "kind" and "vocabulary" of [tokenizer] are chosen for the text
             (`suited_vocabulary`), the recipe's size of the vocabulary being the smallest.
         resume: open the corpus of the existing run.
         workers: number of processes that tokenize (see `write_corpus`).
@@ -279,7 +279,7 @@ def _learn(
         report("training the tokenizer")
         if suited:
             chosen = suited_vocabulary(documents, settings.vocabulary)
-            choices = dict(zip(("kind", "vocabulary", "lowercase"), chosen, strict=True))
+            choices = dict(zip(("kind", "vocabulary"), chosen, strict=True))
             settings = msgspec.structs.replace(settings, **{name: choices[name] for name in suited})
         return train_vocabulary(settings.kind, documents, size=settings.vocabulary, lowercase=settings.lowercase)
     report("extending the tokenizer")
