@@ -123,6 +123,10 @@ class TorchBackend:
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.model, self.machine)
 
+    def over(self, model: Model, encoder: Encoder) -> TorchBackend:
+        """Return a backend like this one for a model whose `inference_copy` of the encoder is there already."""
+        return TorchBackend(model, self.machine, encoder=encoder)
+
     @property
     def precision(self) -> str:
         """See `Backend`."""
