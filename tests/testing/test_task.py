@@ -183,7 +183,7 @@ def test_the_fastest_engine_computes_what_torch_does_for_every_task(kind, tmp_pa
     (path := tmp_path / f"data.{suffix}").write_text(content, encoding="utf8")
     toy, task, used = toy_model(content), TASKS[kind](length=64), []
     labels = ("O", "B-X", "I-X") if kind == "token-classification" else task.label_names(task.read([path], columns={}))
-    heads = {task.part: task.build_on(toy.encoder, labels).published()}
+    heads = toy.heads if task.head.adopts else {task.part: task.build_on(toy.encoder, labels).published()}
     save_model(tmp_path / "model", replace(toy, heads=heads, labels=tuple(labels), task=task), "A toy.")
     speeds = {TorchBackend: (1.0, 3.0), OnnxEngine: (2.0, 1.0), OpenVinoEngine: (3.0, 2.0)}
     for engine in (OnnxEngine, OpenVinoEngine):
