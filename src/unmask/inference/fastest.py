@@ -25,7 +25,7 @@ import threading
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -186,9 +186,7 @@ class FastestBackend(TorchBackend):
 
     def _program(self, head: str, samples: Sequence[Sample]) -> ExportedBackend | None:
         """Return the program that computes some samples; None: torch does."""
-        if not samples or max(map(len, samples)) > LONGEST:
-            return None
-        return self.engines(head).of(len(samples))
+        return self.engines(head).of(len(samples)) if samples and all(map(_fits, samples)) else None
 
     def _give_up(self, head: str, error: UserError) -> None:
         """Let torch compute a head from now on."""
@@ -226,12 +224,12 @@ def choose_engines(backend: TorchBackend, head: str, directory: Path) -> Engines
     libraries_used = {library: _version(library) for library in installed}
     basis = {**machine, "model": backend.model.fingerprint(), **versions(["torch"]), **libraries_used}
     place = directory / FOLDER / fingerprint_values(machine)[:16]
-    chosen = _read(place, basis)
+    chosen = _read(place, basis, backend.display)
     try:
         if chosen is None:
             place.parent.mkdir(exist_ok=True)
             with only_writer(place, wait=True):
-                chosen = _read(place, basis)  # another process may have measured meanwhile
+                chosen = _read(place, basis, backend.display)  # another process may have measured meanwhile
                 if chosen is None:
                     with replaced_directory(place) as aside:
                         chosen = _measure(backend, head, basis, aside)
@@ -244,14 +242,14 @@ def choose_engines(backend: TorchBackend, head: str, directory: Path) -> Engines
     return chosen
 
 
-def _read(place: Path, basis: Mapping[str, str]) -> Engines | None:
+def _read(place: Path, basis: Mapping[str, str], display: Display) -> Engines | None:
     """Return the engines that are stored in a directory; None: there are none, or not of this basis."""
     try:
         choice = read_json(place / CHOICE, Choice, "")
         if choice.basis != basis:
             return None
-        names = {choice.alone, choice.together} - {TORCH}
-        return Engines(choice, {name: load_exported(place / f"{name}-{basis['precision']}")[1] for name in names})
+        folders = {name: place / f"{name}-{basis['precision']}" for name in {choice.alone, choice.together} - {TORCH}}
+        return Engines(choice, {name: load_exported(folder, display)[1] for name, folder in folders.items()})
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (UserError, OSError) as error:
@@ -274,9 +272,13 @@ def _measure(backend: TorchBackend, head: str, basis: dict[str, str], folder: Pa
     wanted = [(format, other) for format, other in PROGRAMS if other == precision and LIBRARIES[format] in basis]
     engines: dict[str, TorchBackend | ExportedBackend] = {TORCH: original}
     for name, _, program in exported_backends(model, exact, head, wanted, folder, left_out):
-        worst, scale = difference(exact, program, model, signature)
+        try:
+            worst, scale = difference(exact, program, model, signature)
+        except UserError as error:
+            left_out.append(f"{name} {precision}: {error.message}")
+            continue
         if worst <= CLOSE[precision] * scale:
-            engines[name] = program
+            engines[name] = replace(program, display=backend.display)
         else:
             left_out.append(f"{name} {precision}: its outputs differ by {worst:.2g} of {scale:.3g}")
     milliseconds = _time_in_turns(engines, model, signature, left_out)
@@ -337,9 +339,15 @@ def _version(library: str) -> str:
         return str(getattr(import_module(library), "__version__", ""))
 
 
+def _fits(sample: Sample) -> bool:
+    """Return whether programs compute a sample: a single sequence that is no longer than those that were measured."""
+    plain = sample.reading.order is None and sample.reading.backward is None and not sample.parts
+    return plain and len(sample) <= LONGEST
+
+
 def _words(head: str) -> str:
     return "the last layer" if head == FEATURES else head.replace("_", " ")
 
 
 def _warn(message: str) -> None:
-    warnings.warn(message, InputWarning, stacklevel=2)
+    warnings.warn(rendered(message), InputWarning, stacklevel=2)
