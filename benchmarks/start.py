@@ -1,9 +1,10 @@
 """How long does it take until the command line answers, and until the first training step is done?
 
-`unmask --help`, `unmask pretrain bert-mini` on a corpus that is there, and `unmask finetune classification` of MiniLM
-on the training examples of SST-2, each in fresh processes, in turns with `import torch` alone and `import transformers`
-with its Trainer, which is where a script with the Hugging Face Trainer begins. The first step is the one in which the
-model first learns something, be it one of those that are timed to plan the run.
+`unmask --help`, `unmask predict` of one text by a classifier of MiniLM's shape, `unmask pretrain bert-mini` on a corpus
+that is there, and `unmask finetune classification` of MiniLM on the training examples of SST-2, each in fresh
+processes, in turns with `import torch` alone and `import transformers` with its Trainer, which is where a script with
+the Hugging Face Trainer begins. The first step is the one in which the model first learns something, be it one of those
+that are timed to plan the run.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 from pathlib import Path
 
 from common import SHARED, add, minilm, parse
+from inference import build
 
 import unmask
 
@@ -48,13 +50,14 @@ def seconds(command: list[str], until: str = "") -> float:
     return time.perf_counter() - begun
 
 
-def commands(corpus: Path, examples: Path, model: str) -> dict[str, list[str]]:
+def commands(corpus: Path, examples: Path, model: str, classifier: Path) -> dict[str, list[str]]:
     """Return the commands by what they are measured until; for a first step, `--out` is still to be given.
 
     Args:
         corpus: corpus to pretrain on.
         examples: labeled file.
         model: directory of the model to fine-tune.
+        classifier: directory of the model that predicts.
     """
     first = [sys.executable, "-c", FIRST_STEP]
     pretrain = [*first, "pretrain", "bert-mini", "--corpus", str(corpus)]
@@ -62,6 +65,7 @@ def commands(corpus: Path, examples: Path, model: str) -> dict[str, list[str]]:
     trainer = "from transformers import AutoModel, Trainer, TrainingArguments"
     return {
         "help": [sys.executable, "-m", "unmask", "--help"],
+        "predict": [sys.executable, "-m", "unmask", "predict", "--model", str(classifier), "A text."],
         "first_step": [*pretrain, "--set", "budget.steps=1000"],
         "first_step_timed_run": [*pretrain, "--set", "budget.minutes=30"],
         "first_step_finetune": finetune,
@@ -77,7 +81,8 @@ def main() -> None:
         folder = Path(name)
         tokenizer = unmask.load_tokenizer(SHARED.parent / "vocabularies/bert-base-uncased")
         unmask.build_corpus(SHARED / "text/wikipedia/train-0.jsonl.xz", tokenizer, folder / "corpus", workers=2)
-        known = commands(folder / "corpus", SHARED / "classification/sst2/train.tsv.xz", minilm())
+        examples = SHARED / "classification/sst2/train.tsv.xz"
+        known = commands(folder / "corpus", examples, minilm(), build("minilm", folder))
         for turn in range(options.turns):
             for until, command in known.items():
                 out, stop = ["--out", str(folder / f"{until}-{turn}")], "first step"

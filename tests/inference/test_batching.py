@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from unmask.data.batches.batch import Sample
+from unmask.data.batches.batch import PLAIN, Reading, Sample
 from unmask.inference.backend import in_order, run_in_batches
 from unmask.training.runs.display import Display
 
@@ -55,3 +55,37 @@ def test_in_order_sorts_by_sample(samples):
     rows = in_order(run(samples))
     assert [one.tolist() for one in rows] == [sample.ids.tolist() for sample in samples]
     assert in_order(run([])) == []
+
+
+@pytest.mark.seeds(100)
+def test_equal_samples_are_computed_once(seed):
+    """Those that differ in anything that a model reads are not equal, and each has rows of its own."""
+    rng, sizes = np.random.default_rng(seed), []
+    made = []
+    for number in range(rng.integers(1, 30)):
+        length = rng.integers(1, 4)
+        segments, positions = rng.integers(2, size=length), {"some": np.flatnonzero(rng.integers(2, size=length))}
+        order = Reading(order=rng.permutation(length)) if seed % 2 else PLAIN
+        made.append(
+            Sample(
+                key=(number,), ids=rng.integers(2, size=length), segments=segments, positions=positions, reading=order
+            )
+        )
+
+    def compute(batch):
+        sizes.append(len(batch.keys))
+        return np.stack([batch.tokens.ids.numpy(), batch.tokens.segments.numpy(), order_of(batch)], 1)
+
+    def order_of(batch):
+        order = batch.tokens.reading.order
+        return np.zeros(len(batch.tokens.ids)) if order is None else order.numpy()
+
+    found = in_order(run_in_batches(made, compute, None, 10, Display(quiet=True)))
+    plain = [
+        tuple(map(tuple, (s.ids, s.segments, s.positions["some"], s.reading.order if seed % 2 else ()))) for s in made
+    ]
+    assert sum(sizes) == len(set(plain))
+    for sample, rows in zip(made, found, strict=True):
+        order = sample.reading.order if seed % 2 else np.zeros(len(sample))
+        assert np.array_equal(rows, np.stack([sample.ids, sample.segments, order], 1))
+        rows[:] = -1  # no other sample has these

@@ -12,6 +12,8 @@ import pytest
 import torch
 
 from tests.serving.conftest import FAST, KINDS, LIMITS, SHAPE, testclient
+from unmask.inference import fastest
+from unmask.inference.fastest import Choice, Engines
 from unmask.inference.load import load
 from unmask.model.directory import write_tasks
 from unmask.model.model import Model, save_model
@@ -25,6 +27,7 @@ from unmask.support.errors import UserError
 from unmask.training.machine import choose_machine
 
 CPU = choose_machine("cpu", "float32")
+TORCH = Engines(Choice({}, "torch", "torch", {}, []))
 
 
 def test_models_have_the_names_of_their_directories_or_others():
@@ -198,6 +201,19 @@ def test_equal_encoders_are_in_memory_once(several, tiny, tmp_path):
         alone = load(folder)
         assert served.predictor.predict(texts) == alone.predict(texts)
         assert np.array_equal(served.predictor.embed(texts), alone.embed(texts))
+
+
+def test_engines_are_chosen_before_the_first_request(several, monkeypatch):
+    """Models that have their encoder in memory once choose in their own directories."""
+    chosen = []
+    monkeypatch.setattr(fastest, "choose_engines", lambda backend, head, where: chosen.append((head, where)) or TORCH)
+    models = load_served(parse_sources([str(several)]), CPU, LIMITS, Meter(), engine="auto")
+    assert {served.predictor.backend.encoder for served in models} == {models[0].predictor.backend.encoder}
+    for served in models:
+        assert (served.predictor.task.part, several / "model" / served.name) in chosen
+    number = len(chosen)
+    models[0].predictor.predict(["the dog sees the cat"])
+    assert len(chosen) == number
 
 
 def test_one_server_answers_for_all_tasks(several):

@@ -2,7 +2,7 @@
 
 import torch
 
-from unmask.support.fingerprint import fingerprint
+from unmask.support.fingerprint import fingerprint, fingerprint_path
 
 WEIGHTS = {"b": torch.arange(6.0).view(2, 3), "a": torch.tensor([1, 2])}
 
@@ -31,3 +31,15 @@ def test_names_types_shapes_and_values_matter():
 
 def test_weights_that_require_gradients_are_accepted():
     assert fingerprint({"w": torch.ones(2, requires_grad=True)}) == fingerprint({"w": torch.ones(2)})
+
+
+def test_hidden_files_and_folders_are_not_part_of_a_directory(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder/a.txt").write_text("a")
+    before = fingerprint_path(tmp_path)
+    (tmp_path / ".engines/of").mkdir(parents=True)
+    for name in (".hidden", ".engines/choice.json", ".engines/of/model.onnx", "folder/.b"):
+        (tmp_path / name).write_text("b")
+    assert fingerprint_path(tmp_path) == before
+    (tmp_path / "folder/b.txt").write_text("b")
+    assert fingerprint_path(tmp_path) != before

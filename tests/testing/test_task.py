@@ -2,14 +2,21 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from unmask.tasks import CLASSES
+from unmask.inference import fastest
+from unmask.inference.backend import TorchBackend
+from unmask.inference.engines import OnnxEngine, OpenVinoEngine
+from unmask.inference.load import load
+from unmask.model.model import save_model
+from unmask.tasks import CLASSES, TASKS
 from unmask.tasks.classification import Classification
 from unmask.testing import OPERATIONS, check_task
-from unmask.testing.task import check_members
+from unmask.testing.task import check_members, toy_model
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "serving.md").read_text(encoding="utf8")
 NOUNS = ("dog", "cat", "river", "house", "teacher", "engine", "market", "letter", "garden", "window")
@@ -162,3 +169,49 @@ def test_what_a_task_declares_is_checked(monkeypatch):
     monkeypatch.setattr(Classification, "part", "")
     with pytest.raises(AssertionError, match=r"Classification\.part is not a text"):
         check_members("classification")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [kind if kind in ("embedding", "spans") else pytest.param(kind, marks=pytest.mark.exhaustive) for kind in CLASSES],
+)
+def test_the_fastest_engine_computes_what_torch_does_for_every_task(kind, tmp_path, monkeypatch):
+    """Programs of ONNX Runtime and OpenVINO count as faster than torch; tasks that have none are torch's."""
+    for package in ("onnxruntime", "openvino", "onnxscript"):
+        pytest.importorskip(package, reason="the extra onnx or openvino is not installed")
+    suffix, content = FILES[kind]
+    (path := tmp_path / f"data.{suffix}").write_text(content, encoding="utf8")
+    toy, task, used = toy_model(content), TASKS[kind](length=64), []
+    labels = ("O", "B-X", "I-X") if kind == "token-classification" else task.label_names(task.read([path], columns={}))
+    heads = toy.heads if task.head.adopts else {task.part: task.build_on(toy.encoder, labels).published()}
+    save_model(tmp_path / "model", replace(toy, heads=heads, labels=tuple(labels), task=task), "A toy.")
+    speeds = {TorchBackend: (1.0, 3.0), OnnxEngine: (2.0, 1.0), OpenVinoEngine: (3.0, 2.0)}
+    for engine in (OnnxEngine, OpenVinoEngine):
+        monkeypatch.setattr(engine, "run", noted(engine, used))
+
+    def time_backend(backend, model, signature, samples, number):
+        speed, alone = speeds[type(getattr(backend, "engine", backend))]
+        return speed, [alone] * number
+
+    monkeypatch.setattr(fastest, "time_backend", time_backend)
+    chosen, exact = (load(tmp_path / "model", device="cpu", engine=engine) for engine in ("auto", "torch"))
+    examples = exact.read(path)
+    samples = task.frame(exact.model.tokenizer, examples, exact.labels, gold=False).samples
+    for some, engine in ((samples[:1], OnnxEngine), (samples, OpenVinoEngine)):
+        expected = exact.backend.logits(task.part, some)
+        chosen.backend.logits(task.part, some)  # chooses
+        used.clear()
+        for rows, others in zip(chosen.backend.logits(task.part, some), expected, strict=True):
+            np.testing.assert_allclose(rows, others, atol=1e-4, rtol=1e-4)
+        assert set(used) == (set() if "export" in task.refusals else {engine})
+
+
+def noted(engine, used):
+    """Return the method that computes by an engine, which also adds the engine to a list."""
+    run = engine.run
+
+    def noting(self, inputs):
+        used.append(engine)
+        return run(self, inputs)
+
+    return noting

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import copy
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -122,6 +123,10 @@ class TorchBackend:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.model, self.machine)
+
+    def over(self, model: Model, encoder: Encoder) -> TorchBackend:
+        """Return a backend like this one for a model whose `inference_copy` of the encoder is there already."""
+        return TorchBackend(model, self.machine, encoder=encoder)
 
     @property
     def precision(self) -> str:
@@ -253,7 +258,7 @@ def run_in_batches(
 ) -> Iterator[tuple[int, np.ndarray]]:
     """Yield each sample's index and its rows of the computed output; short samples come first.
 
-    Only one batch is in memory at a time, unless the caller keeps the rows.
+    Samples that are equal are computed once. Only one batch is in memory at a time, unless the caller keeps the rows.
 
     Args:
         samples: inputs.
@@ -266,12 +271,28 @@ def run_in_batches(
     Raises:
         UserError: an output is not a number.
     """
-    numbered = [sample.named((number,)) for number, sample in enumerate(samples)]
-    for micro_batch in display.count(split(numbered, tokens), total_length) if numbered else ():
+    equal = defaultdict[Any, list[int]](list)
+    for number, sample in enumerate(samples):
+        equal[_content(sample)].append(number)
+    copies = {number: others for number, *others in equal.values()}
+    distinct = [samples[number].named((number,)) for number in copies]
+    for micro_batch in display.count(split(distinct, tokens), total_length) if distinct else ():
         batch = collate(micro_batch)
         numbers = [number for (number,) in batch.keys]
         sizes = [len(samples[n]) if at is None else len(samples[n].positions[at]) for n in numbers]
-        yield from zip(numbers, np.split(finite(compute(batch), infinite), np.cumsum(sizes)[:-1]), strict=True)
+        parts = np.split(finite(compute(batch), infinite), np.cumsum(sizes)[:-1])
+        for number, rows in zip(numbers, parts, strict=True):
+            yield number, rows
+            yield from ((copy, rows.copy()) for copy in copies[number])
+
+
+def _content(sample: Sample) -> Any:
+    """Return what the output of a sample depends on, as a key."""
+    reading = sample.reading
+    arrays = {"ids": sample.ids, "segments": sample.segments, "order": reading.order}
+    named = [*arrays.items(), *sample.positions.items(), *sample.labels.items()]
+    contents = ((name, array.dtype, array.shape, array.tobytes()) for name, array in named if array is not None)
+    return *contents, sample.parts, reading.backward, reading.remember
 
 
 def finite(outputs: np.ndarray, infinite: bool = False) -> np.ndarray:

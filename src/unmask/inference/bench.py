@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,17 +19,21 @@ from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
 from unmask.inference.backend import Backend, TorchBackend
 from unmask.inference.export import Export, difference, export_model, trace
-from unmask.inference.exported import load_exported
+from unmask.inference.exported import ExportedBackend, load_exported
 from unmask.inference.program import FEATURES, SUMMARY, ProgramSignature, build_program, default_head, signature_of
 from unmask.model.model import Model
 from unmask.support.capabilities import emulates_bf16
 from unmask.support.errors import UserError
 from unmask.training.machine import choose_machine
 
-MEAN, DEVIATION = 25, 15
-"""Lengths of the sequences in tokens, normally distributed and cut to what the model reads."""
+MEAN, DEVIATION, LONGEST = 25, 15, 128
+"""Lengths of the sequences in tokens, normally distributed up to the longest, and cut to what the model reads."""
 CLOSE = {"float32": 1e-3, "bf16": 0.05, "int8": 0.05}
 """Largest difference from float32, as a share of the largest output, up to which an engine is recommended."""
+LIBRARIES = {"onnx": "onnxruntime", "openvino": "openvino"}
+"""The library that computes the programs of each format."""
+PROGRAMS = (("onnx", "float32"), ("onnx", "int8"), ("openvino", "float32"), ("openvino", "bf16"))
+"""Formats and precisions of programs that need no examples."""
 
 
 class EngineMeasurement(msgspec.Struct, frozen=True):
@@ -72,11 +76,12 @@ def measure_engines(model: Model, *, sequences: int = 1000, requests: int = 200)
     signature = signature_of(exact, head)
     samples = mixed_lengths(model, signature, sequences)
     rows = []
-    for name, precision, backend in _backends(model, exact, left_out):
-        worst, scale = difference(exact, backend, model, signature)
-        speed, latencies = _time(backend, model, signature, samples, requests)
-        p50, p99 = np.percentile(latencies, (50, 99)).tolist()
-        rows.append(EngineMeasurement(name, precision, speed, 1e3 * p50, 1e3 * p99, worst / scale))
+    with tempfile.TemporaryDirectory() as folder:
+        for name, precision, backend in _backends(model, exact, Path(folder), left_out):
+            worst, scale = difference(exact, backend, model, signature)
+            speed, latencies = time_backend(backend, model, signature, samples, requests)
+            p50, p99 = np.percentile(latencies, (50, 99)).tolist()
+            rows.append(EngineMeasurement(name, precision, speed, 1e3 * p50, 1e3 * p99, worst / scale))
     close = [number for number, row in enumerate(rows) if row.difference <= CLOSE[row.precision]]
     return Bench(rows, max(close, key=lambda number: rows[number].sentences_per_second), left_out)
 
@@ -84,7 +89,7 @@ def measure_engines(model: Model, *, sequences: int = 1000, requests: int = 200)
 def mixed_lengths(model: Model, signature: ProgramSignature, count: int) -> list[Sample]:
     """Return random sequences of mixed lengths, with the positions that the program's output is read at."""
     rng, frame = np.random.default_rng(0), Frame.of(model.tokenizer)
-    longest = min(128, model.encoder.longest)
+    longest = min(LONGEST, model.encoder.longest)
     made = []
     for length in np.clip(rng.normal(MEAN, DEVIATION, count), 4, longest).astype(int):
         sample = frame.wrap(rng.integers(model.tokenizer.size, size=length - 2))
@@ -93,36 +98,57 @@ def mixed_lengths(model: Model, signature: ProgramSignature, count: int) -> list
     return made
 
 
-def _backends(model: Model, exact: TorchBackend, left_out: list[str]) -> Iterator[tuple[str, str, Backend]]:
+def _backends(
+    model: Model, exact: TorchBackend, folder: Path, left_out: list[str]
+) -> Iterator[tuple[str, str, Backend]]:
     """Yield the engines one after the other, each with its name and precision."""
     yield "torch", "float32", exact
     if not emulates_bf16():
         yield "torch", "bf16", TorchBackend(model, choose_machine("cpu", "bf16"))
-    choices = [("onnx", "onnxruntime", "float32"), ("onnx", "onnxruntime", "int8"), ("openvino", "openvino", "float32")]
-    choices.append(("openvino", "openvino", "bf16"))
-    with tempfile.TemporaryDirectory() as folder:
-        traced = Path(folder) / "model.onnx"
-        for name, library, precision in choices:
-            if missing := [package for package in (library, "onnxscript") if find_spec(package) is None]:
-                left_out.append(f"{name} {precision}: {missing[0]} is not installed")
-                continue
-            try:
-                if not traced.exists():
-                    program, signature = build_program(model, exact, default_head(model))
-                    trace(program, traced, signature.outputs)
-                made = Path(folder) / f"{name}-{precision}"
-                export_model(model, Export(name, precision), made, traced=traced)
-                backend = load_exported(made)[1]
-            except UserError as error:
-                left_out.append(f"{name} {precision}: {error.message}")
-                continue
-            yield name, precision, backend
+    yield from exported_backends(model, exact, default_head(model), PROGRAMS, folder, left_out)
 
 
-def _time(
+def exported_backends(
+    model: Model,
+    exact: TorchBackend,
+    head: str,
+    programs: Collection[tuple[str, str]],
+    folder: Path,
+    left_out: list[str],
+) -> Iterator[tuple[str, str, ExportedBackend]]:
+    """Export a model and yield its programs one after the other, each with its format and precision.
+
+    Args:
+        model: the model.
+        exact: its backend in float32.
+        head: name of the head, or `FEATURES`.
+        programs: some of `PROGRAMS`.
+        folder: where they are written, each to FORMAT-PRECISION.
+        left_out: receives a line for each that cannot be made or loaded here.
+    """
+    traced = folder / "model.onnx"
+    for format, precision in programs:
+        if missing := [package for package in (LIBRARIES[format], "onnxscript") if find_spec(package) is None]:
+            left_out.append(f"{format} {precision}: {missing[0]} is not installed")
+            continue
+        try:
+            if not traced.exists():
+                program, signature = build_program(model, exact, head)
+                trace(program, traced, signature.outputs)
+            made = folder / f"{format}-{precision}"
+            export_model(model, Export(format, precision, head), made, traced=traced)
+            backend = load_exported(made)[1]
+        except Exception as error:  # the libraries' errors have no common class
+            reason = error.message if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+            left_out.append(f"{format} {precision}: {reason}")
+            continue
+        yield format, precision, backend
+
+
+def time_backend(
     backend: Backend, model: Model, signature: ProgramSignature, samples: Sequence[Sample], requests: int
 ) -> tuple[float, list[float]]:
-    """Return sequences per second of all samples together, and the seconds that each of some takes alone."""
+    """Return sequences per second of all samples together, and the seconds that each of the first `requests` takes."""
 
     def compute(subset: Sequence[Sample]) -> None:
         if signature.head == FEATURES:

@@ -9,6 +9,7 @@ from typing import Any
 from unmask.data.labelled.table import Data, ExampleTable, as_sources
 from unmask.data.text.files import display_name, split_part
 from unmask.inference.bench import Bench, measure_engines
+from unmask.inference.fastest import FastestBackend
 from unmask.inference.fill import Filling
 from unmask.inference.load import open_predictor, warn_of_new_tokens
 from unmask.inference.predictor import Predictor
@@ -25,6 +26,7 @@ from unmask.model.model import load_model
 from unmask.support.choices import (
     Device,
     ExplainMethod,
+    InferenceEngine,
     LabelNames,
     Precision,
     TextFormat,
@@ -88,6 +90,7 @@ def predict(
     allow_pickle: bool = False,
     device: Device = "auto",
     precision: Precision = "float32",
+    engine: InferenceEngine = "torch",
     quiet: bool = False,
 ) -> Predictions:
     """Classify texts, find entities, or answer questions with a fine-tuned model, or classify by names of labels.
@@ -123,6 +126,8 @@ def predict(
         allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
         device: where to compute; mps is the GPU of Apple's processors, auto is cuda if available, or cpu.
         precision: number format of the computation; auto is bf16 where it is faster than float32.
+        engine: auto is the fastest that is installed, which is measured by the first call, and stored in the directory
+            of the model.
         quiet: print only results and errors.
 
     Raises:
@@ -153,7 +158,9 @@ def predict(
         _check_exists(file, resume=resume)
     display, notes = Display(quiet=quiet), list[str]()
     machine = choose_machine(device, precision)
-    predictor = open_predictor(model, machine, display, allow_pickle=allow_pickle).with_dimensions(dimensions)
+    predictor = open_predictor(model, machine, display, allow_pickle=allow_pickle, engine=engine)
+    fastest = predictor.backend if isinstance(predictor.backend, FastestBackend) else None
+    predictor = predictor.with_dimensions(dimensions)
     if labels or template is not None or multi_label:
         predictor = by_labels(predictor, labels, template, multi_label=multi_label)
     if written is not None:
@@ -167,6 +174,8 @@ def predict(
             if labels:
                 options |= {"labels": [*predictor.labels], "template": template, "multi_label": multi_label}
             computed = {"precision": predictor.backend.precision, "device": machine.device.type}
+            if fastest is not None:
+                computed["engine"] = fastest.identity
             if dimensions is not None:
                 options["dimensions"] = dimensions
             if explain is not None:

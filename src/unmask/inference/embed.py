@@ -14,7 +14,7 @@ import numpy as np
 from unmask.data.labelled.table import Data, as_sources
 from unmask.inference.features import FILE, check_target, write_vectors
 from unmask.inference.load import open_predictor
-from unmask.support.choices import Device, PoolingKind, Precision, PromptName, TextFormat, check_choice
+from unmask.support.choices import Device, InferenceEngine, PoolingKind, Precision, PromptName, TextFormat, check_choice
 from unmask.support.durable import new_directory, only_writer, refuse_filled
 from unmask.support.errors import UserError, refuse_idle
 from unmask.support.messages import argument
@@ -97,6 +97,7 @@ def embed(
     allow_pickle: bool = False,
     device: Device = "auto",
     precision: Precision = "float32",
+    engine: InferenceEngine = "torch",
     quiet: bool = False,
 ) -> np.ndarray | list[np.ndarray]:
     """Write one vector per text, or per token for late interaction, for search and similarity.
@@ -119,6 +120,8 @@ def embed(
         allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
         device: where to compute; mps is the GPU of Apple's processors, auto is cuda if available, or cpu.
         precision: number format of the computation; auto is bf16 where it is faster than float32.
+        engine: auto is the fastest that is installed, which is measured by the first call, and stored in the directory
+            of the model.
         quiet: print only results and errors.
 
     Returns:
@@ -141,7 +144,8 @@ def embed(
         raise UserError(
             "vectors are of single texts, but these are pairs", remedy=f"pass {argument('columns', {'text': 'NAME'})}"
         )
-    predictor = open_predictor(model, choose_machine(device, precision), display, allow_pickle=allow_pickle)
+    machine = choose_machine(device, precision)
+    predictor = open_predictor(model, machine, display, allow_pickle=allow_pickle, engine=engine)
     texts, task = [row.values["text"] for row in rows], predictor.model.task
     of_tokens = task is not None and task.vectors.tokens is not None
     if of_tokens:

@@ -116,7 +116,7 @@ class OpenVinoEngine:
             self.requests.request = self.compiled.create_infer_request()
         try:
             outputs = self.requests.request.infer({name: inputs[name] for name in self.names}, share_inputs=True)
-        except RuntimeError as error:
+        except Exception as error:  # the library's errors have no common class
             raise damaged(self.path, error) from error
         return np.array(in_columns([outputs[number] for number in range(len(outputs))]))  # a copy: memory is reused
 
@@ -159,12 +159,15 @@ def need(module: str, extra: str) -> Any:
     """Return a module of an optional library.
 
     Raises:
-        UserError: it is not installed; names the extra that has it.
+        UserError: it is not installed, or the installation is broken; names the extra that has it.
     """
+    remedy = f'pip install "unmask[{extra}]"'
     try:
         return import_module(module)
     except ImportError as error:
-        raise UserError(f"this needs {module}", remedy=f'pip install "unmask[{extra}]"') from error
+        raise UserError(f"this needs {module}", remedy=remedy) from error
+    except Exception as error:  # of a version that does not fit others, whatever fails first
+        raise UserError(f"{module} cannot be imported ({type(error).__name__}: {error})", remedy=remedy) from error
 
 
 def damaged(path: Path, error: Exception) -> UserError:

@@ -115,8 +115,6 @@ def export_model(
     refuse_filled(out)
     _refuse(wanted, samples)
     head = wanted.head or default_head(model)
-    if model.task is not None and head == model.task.part:
-        model.task.check("export")
     for library in ("onnx", "onnxscript", "onnxruntime" if wanted.format == "onnx" else "openvino"):
         need(library, wanted.format)
     if wanted.precision == "bf16" and not openvino_computes_bf16():

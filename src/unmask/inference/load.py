@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
 from unmask.families.checkpoints.sentence_files import static_folder
 from unmask.inference.exported import is_exported, load_exported
+from unmask.inference.fastest import FastestBackend
 from unmask.inference.predictor import Origin, Predictor
 from unmask.inference.static import load_static
 from unmask.model.directory import find
 from unmask.model.model import Model, load_model
-from unmask.support.choices import exists
+from unmask.support.choices import InferenceEngine, check_choice, exists
 from unmask.support.errors import InputWarning, UserError
 from unmask.support.hub import parse
 from unmask.support.messages import argument
@@ -44,15 +45,19 @@ class Options(TypedDict, total=False):
     allow_pickle: bool
     device: str
     precision: str
+    engine: InferenceEngine
 
 
-def _reopen(source: str, device: str, precision: str, allow_pickle: bool, fingerprint: str) -> Predictor:
+def _reopen(
+    source: str, device: str, precision: str, allow_pickle: bool, engine: InferenceEngine, fingerprint: str
+) -> Predictor:
     """Return a model that was pickled, which must be that of a fingerprint.
 
     Raises:
         UserError: it was changed, or cannot be loaded.
     """
-    predictor = open_predictor(source, choose_machine(device, precision), allow_pickle=allow_pickle)
+    machine = choose_machine(device, precision)
+    predictor = open_predictor(source, machine, allow_pickle=allow_pickle, engine=engine)
     if predictor.fingerprint() != fingerprint:
         raise UserError("the model was changed after it was pickled", file=source, remedy="load it again")
     return predictor
@@ -103,6 +108,7 @@ def load(
     allow_pickle: bool = False,
     device: str = "auto",
     precision: str = "float32",
+    engine: InferenceEngine = "torch",
 ) -> Predictor[Any]:
     """Load a model for inference: a run directory, a Hugging Face model directory, or an exported model.
 
@@ -114,11 +120,15 @@ def load(
         device: "cpu", "cuda" or "auto".
         precision: "float32", "bf16", or "auto": bf16 if the hardware supports it natively. An exported model computes
             in its own.
+        engine: "torch", or "auto": on a CPU the fastest one that is installed, which is measured when something is
+            first computed, and stored in the directory of the model; see `unmask.inference.fastest`. An exported model
+            has its own.
 
     Raises:
         UserError: there is no such model, it is damaged, or it was fine-tuned for another task.
     """
-    predictor = open_predictor(source, choose_machine(device, precision), allow_pickle=allow_pickle)
+    machine = choose_machine(device, precision)
+    predictor = open_predictor(source, machine, allow_pickle=allow_pickle, engine=engine)
     tuned = predictor.model.task
     if task is not None and (tuned is None or tuned.__struct_config__.tag != task):
         what = "no task" if tuned is None else str(tuned.__struct_config__.tag)
@@ -133,6 +143,7 @@ def open_predictor(
     *,
     tokenizer: str | Path | None = None,
     allow_pickle: bool = False,
+    engine: InferenceEngine = "torch",
 ) -> Predictor:
     """Load a model for inference, as `load` does, on a given machine.
 
@@ -142,6 +153,7 @@ def open_predictor(
         display: shows the progress of long computations.
         tokenizer: tokenizer for random:RECIPE.
         allow_pickle: read a `pytorch_model.bin`, tensors only.
+        engine: see `load`.
 
     Raises:
         UserError: there is no such model, or it is damaged.
@@ -149,6 +161,8 @@ def open_predictor(
     Warns:
         InputWarning: special tokens are newly initialized, as the model has no weights of them.
     """
+    check_choice("engine", engine, InferenceEngine)
+    machine = machine or choose_machine(precision="float32")
     predictor: Predictor[Any]
     location = find(source, allow_pickle=allow_pickle) if tokenizer is None and parse(source) is not None else source
     if tokenizer is None and static_folder(Path(location)) is not None:
@@ -159,11 +173,12 @@ def open_predictor(
     else:
         model = load_model(location, tokenizer=tokenizer, allow_pickle=allow_pickle)
         warn_of_new_tokens(model, source)
-        predictor = Predictor(model, machine, display)
+        chooses = engine == "auto" and machine.device.type == "cpu"
+        fastest = FastestBackend(model, machine, find(location), display) if chooses else None
+        predictor = Predictor(model, machine, display, backend=fastest)
     if tokenizer is None:
-        machine = machine or choose_machine(precision="float32")
         where = str(Path(source).absolute()) if exists(Path(source)) else str(source)
-        reopen = partial(_reopen, where, machine.device.type, machine.precision, allow_pickle)
+        reopen = partial(_reopen, where, machine.device.type, machine.precision, allow_pickle, engine)
         predictor.origin = Origin(where, reopen)
     return predictor
 

@@ -126,6 +126,8 @@ def build_program(model: Model, backend: TorchBackend, head: str) -> tuple[Progr
             "a recurrent model such as ELMo cannot be exported: its loop over the tokens depends on their number",
             remedy=f"for AllenNLP, pass {argument('format', 'allennlp')}",
         )
+    if model.task is not None and head == model.task.part:
+        model.task.check("export")
     if CARRY in model.encoder.provides:
         raise UserError("an XLNet with memory cannot be exported: its loop over windows depends on their number")
     signature = signature_of(backend, head)

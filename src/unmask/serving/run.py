@@ -30,6 +30,7 @@ from unmask.serving.metrics import Meter
 from unmask.serving.protocol import bounded
 from unmask.serving.served import Served
 from unmask.serving.types import Limits
+from unmask.support.choices import InferenceEngine
 from unmask.support.errors import UserError, counted
 from unmask.support.messages import argument
 from unmask.training.machine import Machine, keep_few_kernels
@@ -86,7 +87,13 @@ def parse_sources(arguments: Sequence[str]) -> list[ModelSource]:
 
 
 def load_served(
-    sources: Sequence[ModelSource], machine: Machine, limits: Limits, meter: Meter, *, allow_pickle: bool = False
+    sources: Sequence[ModelSource],
+    machine: Machine,
+    limits: Limits,
+    meter: Meter,
+    *,
+    allow_pickle: bool = False,
+    engine: InferenceEngine = "torch",
 ) -> list[Served]:
     """Load models; those with the same encoder, as those of a run on several tasks, have it in memory once.
 
@@ -95,7 +102,7 @@ def load_served(
     """
     models = list[Served]()
     keep_few_kernels(KERNELS)
-    loaded = [open_predictor(source.directory, machine, allow_pickle=allow_pickle) for source in sources]
+    loaded = [open_predictor(source.directory, machine, allow_pickle=allow_pickle, engine=engine) for source in sources]
     for source, predictor in zip(sources, share_encoders(loaded), strict=True):
         try:
             models.append(Served(source.name, predictor, limits, meter))
@@ -142,7 +149,7 @@ def _moved(predictor: Predictor, other: Predictor) -> Predictor:
         return predictor
     ours, theirs = cast(TorchBackend, predictor.backend), cast(TorchBackend, other.backend)
     model = replace(predictor.model, encoder=other.model.encoder)
-    return Predictor(model, backend=TorchBackend(model, ours.machine, encoder=theirs.encoder))
+    return Predictor(model, backend=ours.over(model, theirs.encoder))
 
 
 def listen(host: str, port: int) -> socket.socket:

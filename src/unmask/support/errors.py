@@ -76,7 +76,7 @@ def _restored(kind: type[UnmaskError], message: str) -> UnmaskError:
 
 
 class InputWarning(UserWarning):
-    """A warning about inputs: texts that a model did not read completely, or files that lack something."""
+    """A warning to users: of texts that a model did not read completely, files that lack something, failed engines."""
 
 
 class SharedDirectoryWarning(UserWarning):

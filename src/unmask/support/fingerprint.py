@@ -43,7 +43,9 @@ def fingerprint_values(values: Any) -> str:
 
 
 def fingerprint_path(path: str | Path) -> str | None:
-    """Return the sha256 of a file, or of the names and contents of all files in a directory, hidden ones apart.
+    """Return the sha256 of a file, or of the names and contents of all files in a directory.
+
+    Hidden files, and those in hidden folders, are left out.
 
     Returns:
         None for what is neither, such as a pipe, which can be read only once.
@@ -56,8 +58,9 @@ def fingerprint_path(path: str | Path) -> str | None:
         return sha256(path)
     if not path.is_dir():
         return None
-    files = sorted(file for file in path.rglob("[!.]*") if file.is_file())
-    return fingerprint_values([[file.relative_to(path).as_posix(), sha256(file)] for file in files])
+    files = ((file.relative_to(path), file) for file in sorted(path.rglob("*")) if file.is_file())
+    visible = [(name, file) for name, file in files if not any(part.startswith(".") for part in name.parts)]
+    return fingerprint_values([[name.as_posix(), sha256(file)] for name, file in visible])
 
 
 def versions(libraries: Iterable[str]) -> dict[str, str]:

@@ -38,6 +38,15 @@ def test_the_usage_of_each_start_adds_up(tmp_path, monkeypatch):
         read_usage(path)
 
 
+def test_the_search_for_a_rate_is_part_of_a_run(tmp_path):
+    used = [Usage("a", 10.0 * number, 5.0, number) for number in range(4)]
+    folders = (tmp_path, *(tmp_path / f"search/x{factor}" for factor in (0.5, 1, 2)))
+    for folder, usage in zip(folders, used, strict=True):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "usage.json").write_bytes(msgspec.json.encode([usage]))
+    assert sorted(RunDirectory(tmp_path).read_usage(), key=lambda usage: usage.start) == used
+
+
 def test_this_process_takes_time(tmp_path):
     log, until = UsageLog(tmp_path / "usage.json"), time.process_time() + 0.1
     while time.process_time() < until:

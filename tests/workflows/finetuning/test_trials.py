@@ -15,6 +15,7 @@ from unmask.training.evaluate import NotFiniteError
 from unmask.training.loop import Trainer
 from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.display import Display
+from unmask.training.runs.usage import describe_usage
 from unmask.workflows.finetuning import finetune as trials
 from unmask.workflows.finetuning.finetune import run_trials
 from unmask.workflows.finetuning.job import FinetuningJob, InitialModel, LabelledFiles
@@ -64,6 +65,8 @@ def test_seeds_are_runs_and_the_best_is_the_model(job, tmp_path):
     mean = sum(scores(run)["accuracy"] for run in runs) / 3
     assert f"| **mean** | {mean:.2f} |" in report
     assert "standard deviation" in report
+    used = describe_usage([usage for run in runs for usage in RunDirectory(run).read_usage()])
+    assert f"Used, with all seeds and learning rates: {used}." in report
 
 
 def test_without_scores_nothing_can_be_chosen(job, tmp_path):

@@ -347,12 +347,13 @@ class RunDirectory:
             self._usage.save()
 
     def read_usage(self) -> list[Usage]:
-        """Return what each start of the program has used for this run, as it was last written.
+        """Return what each start of the program has used for this run, as it was last written, also to search its rate.
 
         Raises:
             UserError: the file is damaged.
         """
-        return read_usage(self.path / USAGE)
+        runs = (*sorted((self.path / SEARCHED).glob("x*")), self.path)
+        return [usage for run in runs for usage in read_usage(run / USAGE)]
 
     def report(self, text: str) -> None:
         """Write report.md, with references to parameters and commands as in messages."""

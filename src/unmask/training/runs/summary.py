@@ -225,10 +225,15 @@ def seeds_page(path: Path, runs: Seeds, price: float | None = None) -> str:
         scores["standard deviation"] = [stdev(column) for column in columns]
     rows = [(run, *(f"{score:.2f}" for score in row)) for run, row in scores.items()]
     parts.append(_columns([("dev data", *names), *rows]))
-    if used := describe_usage([usage for run in find_runs(path) for usage in read_usage(run / USAGE)], price):
+    if used := usage_below(path, price):
         parts.append(_columns([("used", used)]))
     parts.append(_files(path))
     return "\n\n".join(part for part in parts if part)
+
+
+def usage_below(path: Path, price: float | None = None) -> str:
+    """Return what all runs at and below a directory have used together, in words; see `describe_usage`."""
+    return describe_usage([usage for run in find_runs(path) for usage in read_usage(run / USAGE)], price)
 
 
 def _origin(run: Summary) -> str:

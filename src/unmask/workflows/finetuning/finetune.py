@@ -32,6 +32,7 @@ from unmask.training.machine import choose_machine
 from unmask.training.processes import Processes
 from unmask.training.runs.directory import FEATURES, RunDirectory
 from unmask.training.runs.display import Display
+from unmask.training.runs.summary import usage_below
 from unmask.workflows.finetuning.job import FinetuningJob, InitialModel, LabelledFiles
 from unmask.workflows.finetuning.run_job import read_scores, run_job
 from unmask.workflows.pretraining.restarts import started
@@ -310,6 +311,8 @@ def _report(
             f"`model/` is that of {best}, the best by {metric_of(task, trials[best])} on the dev data. Expect it to "
             "score like the mean: its own score is biased by the selection.",
         ]
+    if used := usage_below(out):
+        lines += ["", f"Used, with all seeds and learning rates: {used}."]
     lines += [
         "",
         "```",
