@@ -160,6 +160,8 @@ def records(outcome: Outcome) -> list[dict[str, Any]]:
             values = {"score": score.mean, "interval": [score.low, score.high]}
             if task in arm.scores:
                 values["calibration"] = arm.scores[task].calibration
+                if values_of_labels := arm.scores[task].by_label:
+                    values["by_label"] = values_of_labels
             made.append({"arm": arm.name, "task": task, **values, "seeds": list(seeds), **cost})
     for look in outcome.looks:
         made.append({"arm": "first look", "task": look.task, "agreement": look.agreement, "order": list(look.scores)})
