@@ -229,7 +229,9 @@ def test_labels_with_a_single_text_do_not_judge(seed):
 def test_a_single_example_of_a_label_leaves_nothing_to_choose_by(published, tmp_path, capsys):
     train = write(tmp_path / "train.tsv", [("a good day", "good"), ("a bad day", "bad"), ("a bad night", "bad")])
     finetune("classification", published, train, tmp_path / "run", all_examples=True)
-    assert "C = 10 (the usual one)" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "few labels, 2 examples of each" in said
+    assert "C = 10, the usual one; to choose it, and to calibrate probabilities, two labels need two texts each" in said
     assert load(tmp_path / "run").predict(["a bad day"])[0].label == "bad"
 
 
