@@ -75,7 +75,7 @@ def predict(
     title: Sequence[str] = (),
     choices: Sequence[str] = (),
     history: Sequence[str] = (),
-    labels: LabelNames = (),
+    labels: LabelNames | None = None,
     template: str | None = None,
     multi_label: bool = False,
     columns: Mapping[str, str] | None = None,
@@ -154,8 +154,8 @@ def predict(
     display, notes = Display(quiet=quiet), list[str]()
     machine = choose_machine(device, precision)
     predictor = open_predictor(model, machine, display, allow_pickle=allow_pickle).with_dimensions(dimensions)
-    if labels or template is not None or multi_label:
-        predictor = by_labels(predictor, labels, template, multi_label=multi_label)
+    if labels is not None or template is not None or multi_label:
+        predictor = by_labels(predictor, labels or (), template, multi_label=multi_label)
     if written is not None:
         check_table(written, predictor.task)
     predictions: list[Any] = []
@@ -164,7 +164,7 @@ def predict(
             (file,) = files
             examples = predictor.iterate(file, columns=columns or {}, kind=format, notes=notes)
             options: dict[str, Any] = {"columns": dict(columns or {}), "format": format, "encoding": encoding}
-            if labels:
+            if labels is not None:
                 options |= {"labels": [*predictor.labels], "template": template, "multi_label": multi_label}
             computed = {"precision": predictor.backend.precision, "device": machine.device.type}
             if dimensions is not None:
