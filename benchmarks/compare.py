@@ -7,12 +7,11 @@ lists (see files.py). An asterisk in the path of a text stands for all such file
 
 A record for each arm and task, and for each task's first look, is added to benchmarks/results/comparisons.json; the
 report is in runs/compare/NAME/comparison. An interrupted comparison continues, and what is finished is not computed
-again. `--arms` and `--tasks` choose some, `--budget` replaces that of the file, `--first` only takes a first look at
-the checkpoints, `--dry-run` only lists the cells and the minutes that they take; `--workers N` works on N cells at a
-time. Where there is an outlook, a record for
-each budget has the loss and the share of masked tokens predicted there, and others where they would be with four and
-ten times the largest. `--blimp N` also scores the pretrained models of the comparison on the first N pairs of each
-paradigm of BLiMP.
+again. `--arms` and `--tasks` choose some (sst2-16 is a task with one of its numbers of examples), `--budget` replaces
+that of the file, `--first` only takes a first look at the checkpoints, `--dry-run` only lists the cells and the minutes
+that they take; `--workers N` works on N cells at a time. Where there is an outlook, a record for each budget has the
+loss and the share of masked tokens predicted there, and others where they would be with four and ten times the largest.
+`--blimp N` also scores the pretrained models of the comparison on the first N pairs of each paradigm of BLiMP.
 """
 
 from __future__ import annotations
@@ -163,6 +162,8 @@ def records(outcome: Outcome) -> list[dict[str, Any]]:
             values = {"score": score.mean, "interval": [score.low, score.high]}
             if task in arm.scores:
                 values["calibration"] = arm.scores[task].calibration
+                if values_of_labels := arm.scores[task].by_label:
+                    values["by_label"] = values_of_labels
             made.append({"arm": arm.name, "task": task, **values, "seeds": list(seeds), **cost})
     for look in outcome.looks:
         made.append({"arm": "first look", "task": look.task, "agreement": look.agreement, "order": list(look.scores)})
@@ -186,15 +187,17 @@ def make(file: str, options: argparse.Namespace) -> None:
     comparison = read_file(file, folder, options.runs)
     if options.budget:
         comparison = msgspec.structs.replace(comparison, budget=options.budget)
-    arms, tasks = comparison.basic_arms, comparison.tasks
+    arms, tasks = comparison.basic_arms, {**comparison.tasks, **comparison.named_tasks()}
     arms = {arm: arms[arm] for arm in options.arms or arms}
-    tasks = {task: tasks[task] for task in options.tasks or tasks}
+    tasks = {task: tasks[task] for task in options.tasks or comparison.tasks}
     path = folder / "comparison.toml"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(write(msgspec.structs.replace(comparison, arms=arms, tasks=tasks)), encoding="utf8")
     chosen = {"first": options.first, "dry_run": options.dry_run, "workers": options.workers}
     outcome = unmask.compare(path, out=folder / "comparison", **chosen)
     for record in records(outcome):
+        if options.tasks and record["task"] == "mean":
+            continue  # not that of the comparison
         add("comparisons", {"comparison": name, "arm": record.pop("arm"), "task": record.pop("task")}, record)
     if options.blimp:
         score_pairs(name, options)

@@ -182,6 +182,8 @@ def test_a_single_string_has_the_labels_separated_by_commas():
     ("model", "options", "message"),
     [
         ("masked", {"labels": "one"}, "at least two names are needed"),
+        ("masked", {"labels": ""}, "at least two names are needed"),
+        ("masked", {"labels": []}, "at least two names are needed"),
         ("masked", {"labels": "one,,two"}, "none of them empty"),
         ("masked", {"labels": ["one", "One "]}, "two are equal"),
         ("masked", {"labels": "a,b", "template": "no slot"}, r"one {} must stand for the label"),

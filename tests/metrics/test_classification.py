@@ -49,7 +49,7 @@ def test_scores_of_each_label(seed):
     gold = rng.choice(labels, size, p=rng.dirichlet(np.full(labels, 0.3)))
     probabilities = rng.dirichlet(np.ones(labels), size).round(int(rng.integers(1, 4)))  # with ties
     predicted = probabilities.argmax(1)
-    found = by_label(gold, predicted, probabilities, names)
+    found = by_label(*(np.eye(labels, dtype=bool)[numbers] for numbers in (gold, predicted)), probabilities, names)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         expected = metrics.precision_recall_fscore_support(gold, predicted, labels=range(labels), zero_division=0)

@@ -8,6 +8,7 @@ import torch
 import transformers
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn import metrics
 
 from unmask.data.batches.batch import collate
 from unmask.data.labelled.labelled_file import Row
@@ -81,6 +82,28 @@ def test_temperature_and_threshold_are_tuned():
     assert not tuned.tunes
     fixed = MultiLabel(threshold=0.5, temperature="tuned").tune(rows, predictions)
     assert (fixed.threshold, fixed.temperature) == (0.5, tuned.temperature)
+
+
+@pytest.mark.seeds(20)
+def test_scores_of_each_label_are_those_of_scikit_learn(seed):
+    rng = np.random.default_rng(seed)
+    gold, scores = rng.random((30, 3)) < rng.random(3), rng.random((30, 3)).round(1)  # with ties
+    thresholds = tuple(rng.uniform(0.2, 0.8, 3).tolist())
+    predicted = scores > thresholds
+    names = [tuple(name for name, has in zip(LABELS, row, strict=True) if has) for row in (*gold, *predicted)]
+    predictions = [
+        Labels("x", chosen, dict(zip(LABELS, row, strict=True)))
+        for chosen, row in zip(names[30:], scores.tolist(), strict=True)
+    ]
+    details = MultiLabel(threshold=thresholds).details(make(*names[:30]), predictions, LABELS)
+    precision, recall, f1, support = metrics.precision_recall_fscore_support(gold, predicted, zero_division=0)
+    for number, label in enumerate(LABELS):
+        of = gold[:, number]
+        ranked = metrics.average_precision_score(of, scores[:, number]) if of.any() else 0
+        values = precision[number], recall[number], f1[number], ranked
+        expected = dict(zip(("precision", "recall", "f1", "average_precision"), 100 * np.array(values), strict=True))
+        assert details["by_label"][label] == pytest.approx({**expected, "examples": support[number]})
+        assert details["thresholds"][label]["f1"] == pytest.approx(expected["f1"])
 
 
 @pytest.fixture(scope="module")

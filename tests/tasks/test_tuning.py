@@ -7,6 +7,7 @@ from scipy.special import log_softmax, softmax
 
 from unmask.tasks.tuning import (
     HOTTEST,
+    UNKNOWN,
     at_temperature,
     check_temperature,
     describe_calibration,
@@ -73,7 +74,7 @@ def test_the_error_falls_and_both_are_described():
 def test_few_predictions_that_are_right_do_not_make_others_certain():
     sure, right = np.array([[0.99, 0.01], [0.01, 0.99]] * 4), np.array([0, 1] * 4)
     calibrated = at_temperature(sure, find_temperature(sure, right))
-    assert calibrated.max(1) == pytest.approx((4 + 1) / (4 + 2), abs=1e-6)  # Platt 1999, four examples of a class
+    assert calibrated.max(1) == pytest.approx((8 + UNKNOWN / 2) / (8 + UNKNOWN), abs=1e-6)
     assert find_temperature(sure, 1 - right) == HOTTEST
     assert find_temperature(sure, np.eye(2)[right]) == find_temperature(sure, right)
 
@@ -87,19 +88,34 @@ def test_examples_count_by_their_weights():
 
 
 @pytest.mark.seeds(20)
-def test_smoothed_targets_are_distributions(seed):
+def test_smoothed_targets_have_the_sums_of_others_that_might_have_any_label_with_an_example(seed):
     rng = np.random.default_rng(seed)
-    gold = rng.integers(0, int(rng.integers(2, 6)), int(rng.integers(1, 40)))
-    classes = int(gold.max()) + 1 + (gold.max() == 0)
+    classes, size = int(rng.integers(2, 6)), int(rng.integers(1, 40))
+    known = rng.permutation(classes)[: int(rng.integers(2, classes + 1))]
+    gold = np.concatenate([known, rng.choice(known, size)])
     targets = smoothed(np.eye(classes)[gold])
-    assert targets.sum(1) == pytest.approx(1) and (targets > 0).all()
-    sure = (len(gold) + 4 / classes) / (len(gold) + 4)
-    assert targets[np.arange(len(gold)), gold] == pytest.approx(sure)
+    others = np.isin(np.arange(classes), known) * UNKNOWN / len(known)
+    examples = len(gold)
+    assert targets.sum(1) == pytest.approx(1)
+    assert targets.sum(0) == pytest.approx(
+        (np.bincount(gold, minlength=classes) + others) * examples / (examples + UNKNOWN)
+    )
+    assert targets[np.arange(examples), gold] == pytest.approx((examples + UNKNOWN / len(known)) / (examples + UNKNOWN))
 
 
-def test_of_two_classes_with_as_many_examples_the_targets_are_those_of_platt():
-    targets = smoothed(np.eye(2)[[0, 1] * 7])
-    assert targets.max(1) == pytest.approx((7 + 1) / (7 + 2))
+def test_examples_of_a_single_label_leave_any_other_possible():
+    assert smoothed(np.eye(2)[[1, 1, 1]])[0] == pytest.approx([4 / 11, 7 / 11])
+
+
+@pytest.mark.seeds(10)
+def test_a_label_without_examples_changes_no_temperature(seed):
+    """Regressions of few examples give it next to nothing, which a higher temperature would raise."""
+    rng = np.random.default_rng(seed)
+    gold, logits = drawn(3, 2.0, int(rng.integers(6, 30)))
+    gold[:3] = range(3)
+    never = logits.min() - 50 + np.zeros((len(logits), 1))
+    found = find_temperature(softmax(np.hstack([logits, never]), 1), gold)
+    assert found == pytest.approx(find_temperature(softmax(logits, 1), gold), rel=1e-2)
 
 
 @pytest.mark.parametrize("temperature", [0.0, -1.0, np.inf, np.nan])

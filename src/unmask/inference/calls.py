@@ -77,7 +77,7 @@ def predict(
     title: Sequence[str] = (),
     choices: Sequence[str] = (),
     history: Sequence[str] = (),
-    labels: LabelNames = (),
+    labels: LabelNames | None = None,
     template: str | None = None,
     multi_label: bool = False,
     columns: Mapping[str, str] | None = None,
@@ -158,11 +158,17 @@ def predict(
         _check_exists(file, resume=resume)
     display, notes = Display(quiet=quiet), list[str]()
     machine = choose_machine(device, precision)
+<<<<<<< HEAD
     predictor = open_predictor(model, machine, display, allow_pickle=allow_pickle, engine=engine)
     fastest = predictor.backend if isinstance(predictor.backend, FastestBackend) else None
     predictor = predictor.with_dimensions(dimensions)
     if labels or template is not None or multi_label:
         predictor = by_labels(predictor, labels, template, multi_label=multi_label)
+=======
+    predictor = open_predictor(model, machine, display, allow_pickle=allow_pickle).with_dimensions(dimensions)
+    if labels is not None or template is not None or multi_label:
+        predictor = by_labels(predictor, labels or (), template, multi_label=multi_label)
+>>>>>>> few10
     if written is not None:
         check_table(written, predictor.task)
     predictions: list[Any] = []
@@ -171,7 +177,7 @@ def predict(
             (file,) = files
             examples = predictor.iterate(file, columns=columns or {}, kind=format, notes=notes)
             options: dict[str, Any] = {"columns": dict(columns or {}), "format": format, "encoding": encoding}
-            if labels:
+            if labels is not None:
                 options |= {"labels": [*predictor.labels], "template": template, "multi_label": multi_label}
             computed = {"precision": predictor.backend.precision, "device": machine.device.type}
             if fastest is not None:

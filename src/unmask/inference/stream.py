@@ -81,7 +81,7 @@ def check_explained(out: Path | None, labels: object) -> None:
     """Raise an error if explanations cannot be written to a file, or are of labels that a model was not trained for."""
     if out is not None and (out.suffix not in EXPLAINED or is_export(out)):
         raise UserError("explanations are not written in this format", file=out, remedy=f"use {' or '.join(EXPLAINED)}")
-    if labels:
+    if labels is not None:
         raise UserError(
             f"predictions by the names of {argument('labels')} are not explained", remedy=f"omit {argument('explain')}"
         )

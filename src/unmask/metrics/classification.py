@@ -123,21 +123,17 @@ def by_label(
     """Return `{precision, recall, f1, average_precision, examples}` of each label.
 
     Args:
-        gold, predicted: indices of the labels, (examples,).
+        gold, predicted: which labels the examples have, (examples, labels) bool.
         probabilities: of the labels, (examples, labels).
         labels: their names.
     """
-    right, occurring, chosen = (
-        np.bincount(numbers, minlength=len(labels)).astype(float)
-        for numbers in (gold[gold == predicted], gold, predicted)
-    )
+    right, occurring, chosen = (which.sum(0).astype(float) for which in (gold & predicted, gold, predicted))
+    ranked = [average_precision(*columns) for columns in zip(gold.T, probabilities.T, strict=True)]
     columns = {
         "precision": 100 * _ratio(right, chosen),
         "recall": 100 * _ratio(right, occurring),
         "f1": 100 * _ratio(2 * right, occurring + chosen),
-        "average_precision": np.array(
-            [100 * average_precision(gold == number, probabilities[:, number]) for number in range(len(labels))]
-        ),
+        "average_precision": 100 * np.array(ranked),
         "examples": occurring,
     }
     return {

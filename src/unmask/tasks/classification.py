@@ -312,6 +312,7 @@ class Classification(TextTask, frozen=True, kw_only=True, tag="classification"):
         there are thresholds, what they change.
         """
         gold, predicted = gold_and_predicted(examples, predictions, labels)
+        has, gets = (numbers[:, None] == np.arange(len(labels)) for numbers in (gold, predicted))  # (examples, labels)
         probabilities = np.array([[prediction.scores[label] for label in labels] for prediction in predictions])
         votes = votes_of(examples)
         large = len(labels) > MAX_CONFUSION
@@ -321,7 +322,7 @@ class Classification(TextTask, frozen=True, kw_only=True, tag="classification"):
             **({} if large else {"confusion": metrics.confusion(gold, predicted, len(labels)).tolist()}),
             **({"agreement": agreement(votes)} if votes else {}),
             **self._compared(labels, gold, predicted, probabilities),
-            "by_label": metrics.by_label(gold, predicted, probabilities.reshape(-1, len(labels)), labels),
+            "by_label": metrics.by_label(has, gets, probabilities.reshape(-1, len(labels)), labels),
         }
 
     def _compared(

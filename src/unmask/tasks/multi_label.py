@@ -175,7 +175,7 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, tag="multi-label"):
     def tune(self, examples: Sequence[Row], predictions: Sequence[Labels]) -> MultiLabel:
         """See `Task`: the temperature with the smallest loss, then the thresholds."""
         names = tuple(predictions[0].scores)
-        gold, probabilities = _gold(examples, names), _probabilities(predictions)
+        gold, probabilities = _gold(examples, names), _probabilities(predictions, names)
         temperature, threshold = self.temperature, self.threshold
         if temperature == "tuned":
             temperature = find_temperature(_both(probabilities), gold.reshape(-1).astype(int))
@@ -259,38 +259,40 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, tag="multi-label"):
 
     def measure(self, examples: Sequence[Row], predictions: Sequence[Labels], labels: Sequence[str]) -> Measure:
         """See `Task`."""
-        predicted = np.array([[name in prediction.labels for name in labels] for prediction in predictions], bool)
-        scores = np.array([[prediction.scores[name] for name in labels] for prediction in predictions])
+        predicted, scores = _predicted(predictions, labels), _probabilities(predictions, labels)
         measure = metrics.measure_label_sets(_gold(examples, labels), predicted, scores)
         if not any(isinstance(row, SoftSetRow) for row in examples):
             return measure
         return metrics.with_soft_label_sets(measure, soft_labels(examples, labels), scores)
 
     def details(self, examples: Sequence[Row], predictions: Sequence[Labels], labels: Sequence[str]) -> dict[str, Any]:
-        """See `Task`: what thresholds of single labels change.
+        """See `Task`: the scores of each label; what thresholds of single labels change.
 
-        Of soft labels, the distances by label; of votes, the agreement, a mean and by label.
+        Of soft labels, also the distances by label; of votes, the agreement, a mean and by label.
         """
-        details, probabilities = dict[str, Any](), _probabilities(predictions)
+        gold, probabilities = _gold(examples, labels), _probabilities(predictions, labels)
+        predicted = _predicted(predictions, labels)
+        by_label = metrics.by_label(gold, predicted, probabilities, labels)
+        details: dict[str, Any] = {"by_label": by_label}
         if isinstance(self.threshold, tuple):
-            gold, without = _gold(examples, labels), probabilities > threshold_of(None)
+            without = probabilities > threshold_of(None)
             details["without_thresholds"] = measure_all(
                 metrics.measure_label_sets(gold, without, probabilities), len(gold)
             )
-            thresholds = np.array(self.threshold)
-            details["thresholds"] = compare(labels, thresholds, gold, without, probabilities > thresholds)
-        if not any(isinstance(row, SoftSetRow) for row in examples):
-            return details
-        details["by_label"] = metrics.soft_sets_by_label(soft_labels(examples, labels), probabilities, labels)
-        if votes := votes_of(examples):
-            by_label = agreement_by_label(votes, labels)
-            details["agreement"] = {**mean_agreement(by_label), "by_label": by_label}
+            details["thresholds"] = compare(labels, np.array(self.threshold), gold, without, predicted)
+        if any(isinstance(row, SoftSetRow) for row in examples):
+            distances = metrics.soft_sets_by_label(soft_labels(examples, labels), probabilities, labels)
+            details["by_label"] = {label: scores | distances[label] for label, scores in by_label.items()}
+            if votes := votes_of(examples):
+                agreements = agreement_by_label(votes, labels)
+                details["agreement"] = {**mean_agreement(agreements), "by_label": agreements}
         return details
 
     def calibration(self, examples: Sequence[Row], predictions: Sequence[Labels]) -> dict[str, float]:
         """See `Task`: every label of every text is one decision."""
-        gold = _gold(examples, tuple(predictions[0].scores)).reshape(-1).astype(int)
-        return describe_calibration(_both(_probabilities(predictions)), gold, self.temperature)
+        names = tuple(predictions[0].scores)
+        gold = _gold(examples, names).reshape(-1).astype(int)
+        return describe_calibration(_both(_probabilities(predictions, names)), gold, self.temperature)
 
     def labelled(self, examples: Sequence[Row], predictions: Sequence[Labels]) -> list[Row]:
         """See `Task`."""
@@ -388,9 +390,14 @@ def _gold(rows: Sequence[Row], labels: Sequence[str]) -> np.ndarray:
     return soft_labels(rows, labels) > 0.5
 
 
-def _probabilities(predictions: Sequence[Labels]) -> np.ndarray:
+def _predicted(predictions: Sequence[Labels], labels: Sequence[str]) -> np.ndarray:
+    """Return which labels are predicted, (predictions, labels) bool."""
+    return np.array([[label in prediction.labels for label in labels] for prediction in predictions], bool)
+
+
+def _probabilities(predictions: Sequence[Labels], labels: Sequence[str]) -> np.ndarray:
     """Return the probability of each label, (predictions, labels)."""
-    return np.array([list(prediction.scores.values()) for prediction in predictions])
+    return np.array([[prediction.scores[label] for label in labels] for prediction in predictions])
 
 
 def _both(probabilities: np.ndarray) -> np.ndarray:

@@ -39,8 +39,8 @@ Temperature = float | Literal["tuned"]
 MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-3, 1e3
 COLDEST, HOTTEST = 0.05, 20.0
 """The range in which a temperature is looked for."""
-UNKNOWN = 4
-"""Number of examples that might have any label; see `smoothed`."""
+UNKNOWN = 8
+"""Number of examples that might have any label; see `smoothed`. docs/fine-tuning.md states by what it was chosen."""
 _TINY = float(np.finfo(np.float32).tiny)
 CALIBRATION_ERROR = "expected_calibration_error"
 """Name of the calibration error of probabilities as they are predicted; see `describe_calibration`."""
@@ -123,14 +123,18 @@ def find_temperature(probabilities: np.ndarray, gold: np.ndarray) -> float:
 def smoothed(targets: np.ndarray) -> np.ndarray:
     """Return targets that are as sure as their number makes one: as if `UNKNOWN` others had said nothing.
 
-    So a few predictions, all of which are right, do not make all others certain. Of two classes with as many examples
-    each, these are the targets of Platt 1999, (n + 1) / (n + 2) of n of a class, which for many classes are too timid.
+    So a few predictions, all of which are right, do not make all others certain. The others might have any label that
+    an example has: one without examples has next to no probability, which a temperature should not raise. (Of two
+    classes with as many examples each, the targets of Platt 1999 are those with half as many others.)
 
     Args:
         targets: the probability of each class, (examples, classes), at least two classes.
     """
     examples, classes = targets.shape
-    return np.asarray((examples * targets + UNKNOWN / classes) / (examples + UNKNOWN))
+    known = targets.any(0)
+    if known.sum() < 2:
+        known = np.ones(classes, bool)
+    return np.asarray((examples * targets + UNKNOWN * known / known.sum()) / (examples + UNKNOWN))
 
 
 def at_temperature(probabilities: np.ndarray, temperature: float) -> np.ndarray:

@@ -155,6 +155,8 @@ def faked(plan, out, accuracy):
         calibration = {"expected_calibration_error": 2.0 + cell.seed, "without_temperature": 30.0, "temperature": 5.0}
         result |= {"trained_on": 40, "examples": 2000, "labels": 2, "calibration": calibration if cell.seed < 2 else {}}
         result |= {"notes": [], "parameters": 9}
+        rare = {"f1": 10.0 + cell.seed, "average_precision": 20.0, "examples": 7.0}
+        result |= {"by_label": {"cat": {**rare, "f1": 99.0}, "dog": rare}} if cell.seed < 2 else {}
         (folder / MISTAKES).write_text("[]")
         write_result(folder, cell, {**result, "seconds": 1.0, "memory": 0, "elapsed": 1.0})
 
@@ -184,7 +186,9 @@ def test_effects_of_a_planted_design(inputs, tmp_path):
         assert effects[factor].change.low < change < effects[factor].change.high
     assert (effects["masking"].value, effects["masking"].baseline) == ("span", "token")
     assert {score.calibration for arm in outcome.arms for score in arm.scores.values()} == {2.5}, "with its temperature"
+    assert outcome.arms[0].scores["pets"].by_label["dog"] == {"f1": 10.5, "average_precision": 20.0}
     page, markdown = (tmp_path / "report.html").read_text(), (tmp_path / "report.md").read_text()
+    assert "F1 (average precision) of pets: dog 10.5 (20.0); cat 99.0 (20.0)" in markdown
     assert "masking: span" in " ".join(Page(page).text)
     assert f"| masking | span instead of token | {effects['masking'].change.mean:+.2f} |" in markdown
 

@@ -67,7 +67,7 @@ def test_a_rare_label_is_decided_by_the_fourth_roots_of_shares(start, rare, tmp_
     of_alarm = result["thresholds"]["alarm"]
     assert (of_alarm["f1_without"], of_alarm["f1"]) == pytest.approx(f1)
     assert result["without_thresholds"]["accuracy"] == pytest.approx(100 * np.mean(likely == np.array(gold)))
-    assert result["calibration"]["expected_calibration_error"] < 2, "probabilities are what they were"
+    assert result["calibration"]["expected_calibration_error"] < 3, "probabilities are what they were"
     pytest.importorskip("onnxruntime")
     unmask.export(run, tmp_path / "exported", "onnx")
     assert [prediction.label for prediction in unmask.load(tmp_path / "exported").predict(texts)] == labels

@@ -303,6 +303,7 @@ def learn_and_score(cell: Cell, folder: Path, needed: Mapping[str, Path], machin
         "deciding": deciding,
         "metrics": metrics,
         "calibration": task.calibration(examples, predictions),
+        "by_label": task.details(examples, predictions, model.labels).get("by_label", {}),
         "examples": len(examples),
         "independent": len(set(groups)) if groups else len(examples),
         "trained_on": len(ready.data.train),

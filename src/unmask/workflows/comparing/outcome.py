@@ -23,12 +23,15 @@ class TaskScore(msgspec.Struct, frozen=True):
         score: its mean over seeds.
         seeds: its value by seed.
         calibration: expected calibration error, mean over seeds; None: the task has no probabilities.
+        by_label: scores of each label that `evaluate` has (precision, recall, F1, average precision), means over seeds;
+            empty: the task has no labels of texts.
     """
 
     metric: str
     score: Estimate
     seeds: list[float]
     calibration: float | None = None
+    by_label: dict[str, dict[str, float]] = {}
 
 
 class ArmOutcome(msgspec.Struct, frozen=True):

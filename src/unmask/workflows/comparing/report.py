@@ -17,9 +17,11 @@ from unmask.support.html_page import html_page
 from unmask.support.messages import in_command, rendered
 from unmask.training.runs.display import duration
 from unmask.workflows.comparing.cells import BITS
-from unmask.workflows.comparing.outcome import ArmOutcome, CellOutcome, Estimate, Outcome, Prospect
+from unmask.workflows.comparing.outcome import ArmOutcome, CellOutcome, Estimate, Outcome, Prospect, TaskScore
 from unmask.workflows.comparing.pictures import Point, curves, intervals, scatter
 
+MAX_LABELS = 10
+"""Maximum number of labels of a task whose scores are shown; report.json has all."""
 STYLE = resources.files("unmask.workflows.comparing") / "page" / "report.css"
 
 
@@ -200,7 +202,18 @@ def _cost(arm: ArmOutcome) -> str:
     parts += [f"{arm.speed:,.0f} texts per second, many together"] if arm.speed else []
     errors = {task: score.calibration for task, score in arm.scores.items() if score.calibration is not None}
     parts += [f"calibration error of {task} {error:.1f} %" for task, error in errors.items()]
+    parts += [
+        f"F1 (average precision) of {task}: {_by_label(score)}" for task, score in arm.scores.items() if score.by_label
+    ]
     return ", ".join(parts) + "." if parts else ""
+
+
+def _by_label(score: TaskScore) -> str:
+    """Return the F1 and the average precision of the labels of a task, the lowest F1 first."""
+    order = sorted(score.by_label, key=lambda label: score.by_label[label]["f1"])
+    shown = [(label, score.by_label[label]) for label in order[:MAX_LABELS]]
+    texts = [f"{label} {of['f1']:.1f} ({of['average_precision']:.1f})" for label, of in shown]
+    return "; ".join(texts) + ("; …" if len(order) > MAX_LABELS else "")
 
 
 def _table(outcome: Outcome) -> str:

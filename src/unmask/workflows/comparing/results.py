@@ -160,6 +160,18 @@ def _stopped_by_others(scores: Scores, within: Sequence[ArmOutcome], allowed: Se
     return stopped
 
 
+def _mean_by_label(results: Sequence[dict[str, dict[str, float]]]) -> dict[str, dict[str, float]]:
+    """Return the mean scores of each label, over the seeds whose models know it."""
+    known: dict[str, list[dict[str, float]]] = {}
+    for result in results:
+        for label, values in result.items():
+            known.setdefault(label, []).append(values)
+    return {
+        label: {name: mean(values[name] for values in seeds) for name in seeds[0] if name != "examples"}
+        for label, seeds in known.items()
+    }
+
+
 def _arm(scores: Scores, name: str, standing: Standing | None, engines: Sequence[dict[str, Any]]) -> ArmOutcome:
     """Return an arm as the report shows it."""
     plan, out = scores.plan, scores.out
@@ -169,11 +181,15 @@ def _arm(scores: Scores, name: str, standing: Standing | None, engines: Sequence
     for task in plan.tasks:
         scored, seeds = scores.of_task(name, task), scores.seeds(name, task)
         if scored is not None:
-            measured = [scores.results[name, task, seed]["calibration"] for seed in seeds]
-            errors = [errors[CALIBRATION_ERROR] for errors in measured if errors]
-            calibration = mean(errors) if errors else None
-            metric = scores.metric(task, scores.results[name, task, 0])
-            by_task[task] = TaskScore(metric, Estimate(*mean_score(scored)), scored.scores.tolist(), calibration)
+            of_seeds = [scores.results[name, task, seed] for seed in seeds]
+            errors = [errors[CALIBRATION_ERROR] for result in of_seeds if (errors := result["calibration"])]
+            by_task[task] = TaskScore(
+                scores.metric(task, of_seeds[0]),
+                Estimate(*mean_score(scored)),
+                scored.scores.tolist(),
+                mean(errors) if errors else None,
+                _mean_by_label([result.get("by_label", {}) for result in of_seeds]),
+            )
     results = [result for (owner, _, _), result in scores.results.items() if owner == name]
     models = {cell.needs["model"].key: cell.needs["model"] for cell in cells if "model" in cell.needs}  # arms may share
     trained = [result for cell in models.values() if (result := result_of(out, cell))]

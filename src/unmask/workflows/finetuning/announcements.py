@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from unmask.support.errors import counted
 from unmask.support.messages import argument, setting
 from unmask.training.runs.display import Display
 from unmask.training.settings import BudgetSettings
@@ -37,8 +38,8 @@ def announce(ready: Prepared, display: Display) -> None:
     every = "all other weights" if replaced else "all weights"
     weights = f"newly initialized{lacking}: {', '.join(new)}" if new else f"{every} from {source}" if source else ""
     if ready.few is not None:
-        each = len(ready.split.train) / len(data.labels)
-        display.say(f"few labels, {each:.0f} examples of each: {_describe_rule(ready.few)}")
+        each = counted(round(len(ready.split.train) / len(data.labels)), "example")
+        display.say(f"few labels, {each} of each: {_describe_rule(ready.few)}")
     if remark := recipe.task.remark(data.labels):
         display.say(remark)
     display.say(f"{len(ready.split.train):,} training examples, {len(data.held):,} evaluation examples{labels}")

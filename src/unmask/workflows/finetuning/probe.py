@@ -114,9 +114,10 @@ def begin_with_probe(
         head.out.weight.copy_(probe.weights * scales / temperature)
         if head.out.bias is not None:
             head.out.bias.copy_(probe.bias / temperature)
-    how = f"of {len(STRENGTHS)} by {folds}-fold cross-validation" if folds else "the usual one"
-    calibrated = f", temperature {temperature:.2g}" if folds else ""
-    return f"logistic regression on {len(samples):,} examples, C = {1 / strength:.3g} ({how}){calibrated}"
+    chosen = f"logistic regression on {len(samples):,} examples, C = {1 / strength:.3g}"
+    if not folds:
+        return f"{chosen}, the usual one; to choose it, and to calibrate probabilities, two labels need two texts each"
+    return f"{chosen} (of {len(STRENGTHS)} by {folds}-fold cross-validation), temperature {temperature:.2g}"
 
 
 def cross_validate(features: Features, texts: Sequence[Hashable]) -> tuple[float, float, int]:
