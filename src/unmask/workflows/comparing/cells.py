@@ -25,6 +25,7 @@ from unmask.support.durable import replace_file
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import fingerprint_values, sha256
 from unmask.support.messages import call
+from unmask.workflows.comparing.contents import Contents
 from unmask.workflows.comparing.settings import Arm, Comparison, TaskData
 
 Kind = Literal["look", "familiarity", "overlap", "heldout", "corpus", "pretraining", "bits", "rate", "score", "cost"]
@@ -99,6 +100,7 @@ class Plan:
         cells: all cells, those that others need first; those of the first seed precede those of the second, and what
             measures speed is last.
         owners: names of the arms whose each cell is, by its key: several that have a model in common share cells.
+        contents: fingerprints of the files and models that cells depend on.
     """
 
     comparison: Comparison
@@ -106,6 +108,7 @@ class Plan:
     tasks: Mapping[str, TaskData]
     cells: tuple[Cell, ...]
     owners: Mapping[str, Sequence[str]]
+    contents: Contents
 
     @property
     def scored(self) -> Iterator[Cell]:
@@ -232,7 +235,7 @@ def command_of(out: Path, cell: Cell) -> str:
         return call("pretrain", recipe, corpus=corpus, out="RUN", **init)
     if cell.kind == "corpus":
         read = paths["reading"].changed()
-        tokenizer = paths["model"] or folder / TOKENIZER
+        tokenizer = paths["tokenizer"] or folder / TOKENIZER
         return call("corpus build", *paths["text"], tokenizer=tokenizer, out="CORPUS", **read)
     model = next((needed[name] / RUN for name in ("model", "score") if name in needed), paths.get("model"))
     if cell.kind == "bits":

@@ -57,9 +57,14 @@ def columns(outcome: Outcome) -> list[str]:
 
 def cells_of(outcome: Outcome, arm: ArmOutcome) -> list[str]:
     """Return the row of an arm, in the order of `columns`."""
-    if arm.state == "failed":
-        failed = max(1, len(outcome.tasks))
-        return [arm.name, *["failed"] * failed, *[""] * (len(columns(outcome)) - 1 - failed)]
+    if arm.state == "failed":  # at one task or several
+        whole = [task in arm.scores and len(arm.scores[task].seeds) == outcome.seeds for task in outcome.tasks]
+        scores = [
+            _estimate(arm.scores[task].score) if done else "failed"
+            for task, done in zip(outcome.tasks, whole, strict=True)
+        ]
+        scores = scores or ["failed"]
+        return [arm.name, *scores, *[""] * (len(columns(outcome)) - 1 - len(scores))]
     scores = [_estimate(arm.scores[task].score) if task in arm.scores else "" for task in outcome.tasks]
     scores += [_estimate(arm.score) if arm.score else ""] if len(outcome.tasks) > 1 else []
     scores += [_estimate(arm.interquartile) if arm.interquartile else ""] if _has_middle(outcome) else []
@@ -293,6 +298,8 @@ def _curves(outcome: Outcome) -> list[str]:
     if not lines:
         return []
     caption = "Losses of different objectives and vocabularies cannot be compared with each other, only their courses."
+    if any(points[-1][0] == points[-2][0] for _, points, _ in lines):
+        caption += " A line that ends upright ends with the loss of the model that is kept, an average of weights."
     return ["<h2>Learning curves</h2>", figure(curves(lines, "minutes", "held-out loss"), caption)]
 
 

@@ -285,7 +285,7 @@ def looks_of(scores: Scores) -> list[LookOutcome]:
             continue
         final = {arm: float(scored.scores.mean()) for arm in looked if (scored := scores.of_task(arm, task))}
         agreement = None
-        if len(final) >= 3:
+        if len(final) >= 3 and len(set(final.values())) > 1 and len({looked[arm] for arm in final}) > 1:
             agreement = _rank_correlation(looked, final)
         looks.append(LookOutcome(task, dict(sorted(looked.items(), key=lambda item: -item[1])), agreement))
     return looks
