@@ -191,7 +191,10 @@ def _quality_and_cost(outcome: Outcome, scored: Sequence[ArmOutcome]) -> list[st
     if len(outcome.tasks) == 1:
         title = next(iter(outcome.tasks.values())).metric.replace("_", " ")
     if timed:
-        caption = "Bars are 95 % intervals over seeds and test examples; the dashed line is the Pareto front."
+        caption = (
+            "Bars are 95 % intervals over seeds and test examples; the dashed line is the Pareto front. Arms that are "
+            "equally fast stand side by side."
+        )
         return [figure(scatter(timed, "milliseconds for one text, fastest engine here", title), caption)]
     points = [Point(arm.name, 0, arm.score, arm.name in outcome.best) for arm in scored if arm.score is not None]
     return [figure(intervals(points, title), "Bars are 95 % intervals over seeds and test examples.")] if points else []
