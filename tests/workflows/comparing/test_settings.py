@@ -243,6 +243,16 @@ def test_tasks_that_need_the_encoder_are_not_learned_from_features(task, use):
         check_comparison(comparison)
 
 
+def test_no_arm_takes_the_name_of_another_one(tmp_path):
+    """It would be left out, without a word."""
+    for name in ("x", "y-z"):
+        (tmp_path / name / "model").mkdir(parents=True)
+    arms = [f"{tmp_path}/x/model", f"{tmp_path}/x/model/", f"{tmp_path}/y-z"]
+    with pytest.raises(UserError, match=r"arms '.*/x/model' and '.*/x/model/' would have the same name"):
+        check_comparison(Comparison(arms=arms, tasks=TASKS))
+    assert len(Comparison(arms=arms[1:], tasks=TASKS).named_arms()) == 2
+
+
 def test_too_many_arms():
     with pytest.raises(UserError, match="20,000 arms"):
         check_comparison(Comparison(arms=[f"random:r{number}" for number in range(20_000)], tasks=TASKS))

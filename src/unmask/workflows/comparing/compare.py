@@ -16,7 +16,7 @@ from unmask.data.corpus.encode import refuse_unguarded
 from unmask.data.labelled.hub_data import PREFIX, is_url, refuse_urls
 from unmask.inference.evaluation.likelihood import HEADS, lm_head
 from unmask.model.model import load_model
-from unmask.support.choices import Device, Documents, Files, Format, Precision, as_files, as_texts, exists
+from unmask.support.choices import Device, Documents, Files, Format, Precision, as_files, as_texts, check_choice, exists
 from unmask.support.errors import UnmaskError, UserError, check_count, refuse_idle
 from unmask.support.messages import argument
 from unmask.support.urls import Url
@@ -50,6 +50,7 @@ from unmask.workflows.comparing.work import (
 )
 from unmask.workflows.distillation.general import check_distillation
 
+Engine = Literal["local", "ray"]
 UNTASKED = "remove it, or compare on a task"
 TRAINED = 4
 """What weights that are trained take in memory, compared with themselves: with gradients, and two averages of the
@@ -81,7 +82,7 @@ def compare(
     at_most: Sequence[str] = (),
     price: float | None = None,
     workers: int = 1,
-    engine: Literal["local", "ray"] = "local",
+    engine: Engine = "local",
     recompute: bool = False,
     dry_run: bool = False,
     slurm: bool = False,
@@ -139,6 +140,7 @@ def compare(
     """
     refuse_unguarded()  # it would wait for cells that this process computes
     check_count("workers", workers, 1, 999)
+    check_choice("engine", engine, Engine)
     check_price(price)
     restrictions = limits(as_texts(at_most))
     chosen = {"engine": engine != "local"}
