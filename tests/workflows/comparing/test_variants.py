@@ -371,7 +371,7 @@ def test_what_is_said_of_bits_is_what_was_measured():
     """In 60 draws: the best arm has the fewest bits, and the interval that is said is that of the difference."""
     rng, seen = np.random.default_rng(0), set()
     for _ in range(60):
-        names = ["a", "b", "c"][: rng.integers(2, 4)]
+        names = [["a", "b", "c"], ["x=1,y=1", "x=1,y=2", "x=2,y=1"]][rng.integers(2)][: rng.integers(2, 4)]
         noise, width = rng.normal(size=(50, 1)), rng.choice([0.001, 0.3])
         overall, arms = {}, []
         for name in names:
@@ -393,7 +393,10 @@ def test_what_is_said_of_bits_is_what_was_measured():
         assert low - 1e-3 <= means[second] - means[leader] <= high + 1e-3
         assert said.startswith("Use") == (best == [leader])
         assert low >= 0 if said.startswith("Use") else low <= 0
-        assert said.startswith("Use") or f"Take {leader}, the one that scored highest" in said
+        assert said.startswith("Use") or f"Take {leader}, the one that needs the fewest bits" in said
+        if not said.startswith("Use"):
+            contenders = re.search(r"between ([^.]+)\.", said)[1]
+            assert sorted(contenders.split("; " if "," in "".join(names) else ", ")) == sorted(best)
     assert seen == {"Use", "Too"}
 
 
