@@ -191,15 +191,22 @@ def show_audit(audit: Audit, *, json: bool = False) -> None:
 
 
 def show_outcome(outcome: Outcome, *, json: bool = False) -> None:
-    """Print what a comparison recommends, and its table; or a batch script, if that was asked for.
+    """Print what a comparison recommends, and its table; or its cells or a batch script, if these were asked for.
+
+    The list of cells is on standard error if there is a script, too.
 
     Args:
         json: print the result as one JSON object.
     """
     if outcome.script:
         print_file(outcome.script)
+        for line in outcome.planned:
+            print_text(line, sys.stderr)
     elif json:
         print_json(outcome)
+    elif outcome.planned:
+        for line in outcome.planned:
+            print_text(line)
     elif outcome.arms:
         from unmask.workflows.comparing.report import summary
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,6 +62,31 @@ def fingerprint_path(path: str | Path) -> str | None:
     files = ((file.relative_to(path), file) for file in sorted(path.rglob("*")) if file.is_file())
     visible = [(name, file) for name, file in files if not any(part.startswith(".") for part in name.parts)]
     return fingerprint_values([[name.as_posix(), sha256(file)] for name, file in visible])
+
+
+Stats = list[tuple[str, int, int, int, int]]
+"""Name, size, times of change of the content and of the entry, and number of each file at a path."""
+COARSE = 2.0
+"""Seconds by which times of change may differ from when it was: some file systems keep no others."""
+
+
+def stats_of_path(path: str | Path) -> Stats | None:
+    """Return by what a change of a file, or of the files of a directory, is noticed without reading them.
+
+    Returns:
+        None if that cannot be relied upon: a file has changed so recently that another change of the same size might
+        leave its times as they are, or cannot be found.
+    """
+    path, stats = Path(path), Stats()
+    try:
+        for file in sorted(path.rglob("[!.]*")) if path.is_dir() else [path]:
+            found = file.stat()
+            if max(found.st_mtime, found.st_ctime) > time.time() - COARSE:
+                return None
+            stats.append((str(file), found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino))
+    except OSError:
+        return None
+    return stats
 
 
 def versions(libraries: Iterable[str]) -> dict[str, str]:

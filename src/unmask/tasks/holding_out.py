@@ -50,7 +50,7 @@ def choose_stratified(
     if not held.any():  # a few texts, each many times: equal ones are then on both sides, which `describe_overlap` says
         held = _choose_stratified(np.arange(len(examples)), strata, seed)
     if not held.any():
-        message = f"{len(examples)} examples are too few to hold out a tenth"
+        message = _too_few(len(examples), "example")
         if len(set(strata)) == len(examples) > 1 / DEV_SHARE:
             message = f"each of the {len(examples)} examples has a different label (numbers are a task regression)"
         raise UserError(message, file=examples[0].file)
@@ -110,11 +110,12 @@ def choose_enough_units(
     """
     held = choose_units(units, seed, *path)
     if not held.any():
-        raise UserError(
-            f"{counted(len(set(units)), what)} {'is' if len(set(units)) == 1 else 'are'} too few to hold out a tenth",
-            file=examples[0].file,
-        )
+        raise UserError(_too_few(len(set(units)), what), file=examples[0].file)
     return held
+
+
+def _too_few(number: int, what: str) -> str:
+    return f"{counted(number, what)} {'is' if number == 1 else 'are'} too few to hold out a tenth"
 
 
 def choose_units(units: Sequence[Hashable], seed: int, *path: int) -> np.ndarray:

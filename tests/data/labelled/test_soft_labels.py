@@ -224,4 +224,4 @@ def test_a_list_of_one_label_is_that_label(tmp_path, form):
         ("Row", "3"),
         ("SoftRow", "joy"),
     ]
-    assert len(notes) == 1 and "1 example have votes" in notes[0]
+    assert len(notes) == 1 and "1 example has votes" in notes[0]

@@ -1,5 +1,7 @@
 """Which arm is best, and whether it can be told: errors on planted arms, beside the studentized range of SciPy."""
 
+import random
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -47,6 +49,15 @@ def test_intervals_p_values_and_contenders_agree(planted):
             assert (row.name in comparison.contenders) == (row.p > 0.05)
         undecided += comparison.recommended is None
     assert 5 < undecided < 55
+
+
+def test_the_order_of_the_arms_changes_nothing(planted):
+    """The table of a report and its recommendation name them in other orders."""
+    for seed in range(10):
+        arms = resample(planted(np.random.default_rng(seed), [70, 71, 72, 60], examples=100), resamples=400)
+        names = list(arms)
+        random.Random(seed).shuffle(names)
+        assert compare({name: arms[name] for name in names}) == compare(arms)
 
 
 def test_the_level_of_a_pair_is_that_of_the_studentized_range(planted):

@@ -115,6 +115,25 @@ def test_an_interval_is_no_point_where_all_is_right_or_arms_agree():
     assert -3 < low < 0 < high < 3
 
 
+@pytest.mark.parametrize("lowest", [0.0, -100.0, None])
+def test_differences_are_none_that_there_cannot_be(planted, lowest):
+    """Two seeds show so little that intervals would be a thousand points wide."""
+    for seed in range(20):
+        values = planted(np.random.default_rng(seed), [60, 60, 70], seeds=2, seed_effect=20.0)
+        arms = list(resample({name: row.clip(lowest, 100) for name, row in values.items()}, lowest=lowest).values())
+        apart = difference(arms[0], arms[1])
+        low, high = apart.interval_at(0.001)
+        half = apart.half_width(0.001, subtracted=0.0)
+        assert low <= apart.value <= high
+        if lowest is None:
+            assert (low, high) == (min(apart.value, apart.center - half), max(apart.value, apart.center + half))
+            continue
+        assert -(100 - lowest) <= low and high <= 100 - lowest
+        assert (low > 0 or high < 0) == (half < abs(apart.center)), "what can be told is as before"
+        effect = contrast([(0.5, arms[0]), (0.5, arms[1]), (-1.0, arms[2])])
+        assert effect.most == 100 - lowest
+
+
 def test_arms_with_the_same_seeds_are_paired_and_others_are_not(planted):
     """The effect of a seed that arms share cancels."""
     arms = resample(planted(np.random.default_rng(0), [70, 70], seeds=4), resamples=300)

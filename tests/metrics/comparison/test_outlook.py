@@ -105,6 +105,7 @@ def test_outlooks_stay_in_bounds_and_noise_widens_them():
         ([0, 2, 4], [50, 60, 61], "a budget not above 0"),
         ([1, 2, 4], [50, 60, 161], "a score is not from 0 to 100"),
         ([1, 2, 4, 8, 1, 2, 4, 8], [80, 70, 60, 50] * 2, "scores do not improve with the budget"),
+        ([1, 2, 4, 8, 1, 2, 4, 8], [50] * 8, "all scores are the same, whatever the budget"),
     ],
 )
 def test_what_is_refused(budgets, scores, message):

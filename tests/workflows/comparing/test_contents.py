@@ -1,22 +1,31 @@
 """What cells are made of: each file and model is read once for a plan, and what changes in between is noticed."""
 
 import json
+import os
+import random
 import shutil
 from collections import Counter
+from pathlib import Path
 
 import msgspec
 import pytest
 
 import unmask
+from unmask.support import fingerprint
 from unmask.support.errors import UnmaskError
-from unmask.workflows.comparing import compute, contents
+from unmask.training.machine import choose_machine
+from unmask.workflows.comparing import compute, contents, work
+from unmask.workflows.comparing.cells import failure_of, folder_of
+from unmask.workflows.comparing.contents import Contents
 from unmask.workflows.comparing.planner import Planner
 from unmask.workflows.comparing.settings import Arm, read_comparison
 
 HERE = {"device": "cpu", "precision": "float32", "quiet": True}
 
 
-def test_each_file_and_model_is_read_once(inputs, published, monkeypatch):
+@pytest.fixture
+def seen(monkeypatch):
+    """How often each file and model is read for its fingerprint."""
     seen = Counter()
 
     def counting(read):
@@ -28,6 +37,10 @@ def test_each_file_and_model_is_read_once(inputs, published, monkeypatch):
 
     for name in ("fingerprint_source", "fingerprint_path"):
         monkeypatch.setattr(contents, name, counting(getattr(contents, name)))
+    return seen
+
+
+def test_each_file_and_model_is_read_once(inputs, published, seen):
     comparison = read_comparison(inputs / "pets.toml")
     pets = msgspec.structs.replace(comparison.tasks["pets"], examples=[10, 20, 30])
     others = {use: Arm(model=str(published), use=use) for use in ("finetuned", "frozen", "average")}
@@ -65,3 +78,68 @@ def test_what_changes_in_between_has_no_result(inputs, finished, tmp_path, monke
     (moved / name).write_bytes(before)
     again = unmask.compare(moved / "pets.toml", out=out, **HERE)
     assert [arm.scores for arm in again.arms] == [arm.scores for arm in finished[1].arms]
+
+
+def test_files_are_read_again_if_they_may_have_changed(inputs, published, seen, tmp_path, monkeypatch):
+    """Generated: any of a size, a time and a file at the same path, changed or not; recent times show nothing."""
+    names = [shutil.copy(inputs / name, tmp_path) for name in ("text.txt", "train.tsv")]
+    model = str(shutil.copytree(published, tmp_path / "model"))
+    known, rng = Contents(), random.Random(0)
+    monkeypatch.setattr(fingerprint, "COARSE", -60)  # as if all had been written a while ago
+
+    def read():
+        known.forget_changed([*names, model])
+        return [*known.of_files("text", names), known.of_model(model)]
+
+    def replace(path):
+        shutil.copy(path, tmp_path / "aside")
+        (tmp_path / "aside").replace(path)
+
+    changes = [
+        lambda path: None,
+        lambda path: path.write_bytes(path.read_bytes() + b" more"),
+        lambda path: path.write_bytes(path.read_bytes()[::-1]),
+        lambda path: os.utime(path, ns=(1, rng.randrange(10**18))),
+        replace,
+    ]
+    before = read()
+    for _ in range(40):
+        place = rng.choice([*names, f"{model}/config.json", f"{model}/model.safetensors"])
+        change = rng.choice(changes)
+        seen.clear()
+        change(Path(place))
+        after = read()
+        assert sum(seen.values()) == (change is not changes[0]), "what has changed is read, and nothing else"
+        assert after == [*Contents().of_files("text", names), Contents().of_model(model)]
+        assert (after != before) == (change in changes[1:3])
+        before = after
+
+
+def test_files_that_were_written_just_now_are_read_again(inputs, seen, tmp_path):
+    """They may be written once more at a time that is the same."""
+    known, name = Contents(), str(shutil.copy(inputs / "text.txt", tmp_path))
+    for times in (1, 2):
+        known.forget_changed([name])
+        known.of_files("text", [name])
+        assert seen[name] == times
+
+
+def test_tokenizers_that_change_in_between_make_no_corpus(inputs, published, tmp_path, monkeypatch):
+    model = shutil.copytree(published, tmp_path / "model")
+    comparison = read_comparison(inputs / "pets.toml")
+    arms = {"adapted": Arm(model=str(model), way="adapt"), "as it is": Arm(model=str(model))}
+    comparison = msgspec.structs.replace(comparison, arms=arms, settings={}, budget="10ktok")
+    plan = Planner(comparison, comparison.named_arms(), "float32").plan()
+    (cell,) = plan.of("corpus")
+
+    def changing(*arguments):
+        made = make_corpus(*arguments)
+        (model / "vocab.txt").write_text("other")
+        return made
+
+    make_corpus = compute.COMPUTE["corpus"]
+    folder_of(tmp_path / "out", cell).mkdir(parents=True)
+    monkeypatch.setitem(compute.COMPUTE, "corpus", changing)
+    work._compute(cell, tmp_path / "out", choose_machine("cpu", "float32"), "", plan.contents)
+    assert "model: has changed since" in failure_of(tmp_path / "out", cell).error
+    assert not list(tmp_path.glob("out/cells/*/corpus"))

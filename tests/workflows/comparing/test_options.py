@@ -126,8 +126,10 @@ def test_the_budget_that_a_step_needs_is_named_as_it_is_written(inputs, tmp_path
 
 
 def test_dry_runs_say_what_cells_take_and_cost(inputs, tmp_path, capsys):
-    unmask.compare(inputs / "pets.toml", out=tmp_path / "out", dry_run=True, price=3600, device="cpu")
-    listed = capsys.readouterr().err
+    """On standard output, also of a quiet command: they are what was asked for."""
+    options = ["--dry-run", "--price", "3600", "--device", "cpu", "--quiet"]
+    main(["compare", str(inputs / "pets.toml"), "--out", str(tmp_path / "out"), *options])
+    listed = capsys.readouterr().out
     (total,) = re.findall(r"cells, about (\d+) min (\d+) s with 1 at a time, at 3600 an hour ([\d.e+]+);", listed)
     assert float(total[2]) == pytest.approx(60 * int(total[0]) + int(total[1]), rel=0.05)
     assert re.search(r"\d MB +pretraining: bert, seed 0", listed) and re.search(r"take about \d+ MB", listed)

@@ -1,16 +1,19 @@
 """What the cells of a comparison are: budgets that are equal, and keys that change with all that results depend on."""
 
 import shutil
+from contextlib import nullcontext
 
 import msgspec
 import pytest
 
 from unmask.families.bert import BertSettings
+from unmask.model.model import load_model
 from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UserError
 from unmask.support.settings import write
 from unmask.workflows.comparing.planner import Planner
 from unmask.workflows.comparing.settings import Arm, TaskData, read_comparison
+from unmask.workflows.comparing.work import weights_bytes
 from unmask.workflows.finetuning.examples import drawn
 from unmask.workflows.pretraining.search import cost
 
@@ -129,6 +132,56 @@ def test_metrics_that_a_task_does_not_have_are_refused_before_anything_is_traine
     tasks |= {"other": TaskData(task=task, train=[str(path)], test=[str(path)], metric=metric)}
     with pytest.raises(UserError, match=f"task 'other': no metric '{metric}' to decide by; {remedy}"):
         planner(inputs, tasks=tasks)
+
+
+@pytest.mark.parametrize("use", ["frozen", "rnn", "average"])
+def test_averages_of_texts_are_refused_where_tokens_are_needed(inputs, tmp_path, use):
+    (tmp_path / "train.conll").write_text("".join(f"Anna{n} B-PER\nsleeps O\n\n" for n in range(40)))
+    tasks = {"names": TaskData(task="token-classification", train=[str(tmp_path / "train.conll")])}
+    arms = {"used": Arm(recipe="bert-tiny", use=use), "random": Arm(recipe="bert-tiny", way="random")}
+    message = "arm 'used', task 'names': an average is one vector per text, but token classification needs one per "
+    with pytest.raises(UserError, match=message) if use == "average" else nullcontext():
+        planner(inputs, tasks=tasks, arms=arms)
+
+
+def test_students_have_no_more_layers_than_their_teachers(inputs, published):
+    """Teachers of every kind; the checkpoint has four layers, and the recipe that the settings change has one."""
+    for layers, teacher in (
+        (4, Arm(model=str(published))),
+        (4, Arm(model=str(published), way="random")),
+        (4, Arm(model=str(published), way="adapt")),
+        (1, Arm(recipe="bert-tiny")),
+    ):
+        arms = {"teacher": teacher, "student": Arm(teacher="teacher", layers=layers)}
+        assert planner(inputs, arms=arms).plan()
+        arms["student"] = Arm(teacher="teacher", layers=layers + 1)
+        with pytest.raises(UserError, match=f"arm 'student': .*{layers + 1}.*the teacher has {layers} layers"):
+            planner(inputs, arms=arms).plan()
+
+
+def test_errors_of_recipes_name_the_arm(inputs):
+    for way, settings in (("pretrain", {"encoder.rotary": 1}), ("random", {"layout.lenght": 8})):
+        arms = {"wrong": Arm(recipe="bert-tiny", way=way, settings=settings), "other": Arm(recipe="bert-tiny")}
+        with pytest.raises(UserError, match=r"arm 'wrong': .*unknown key"):
+            planner(inputs, arms=arms).plan()
+
+
+def test_sizes_are_those_of_the_models(inputs, published):
+    """Of arms of every kind: with the vocabulary of the checkpoint, and with the layers of the teacher."""
+    size = sum(weight.numel() for weight in load_model(published).encoder.parameters())
+    layer = (
+        size - sum(w.numel() for n, w in load_model(published).encoder.named_parameters() if "blocks" not in n)
+    ) // 4
+    arms = {
+        "as it is": Arm(model=str(published)),
+        "random": Arm(model=str(published), way="random"),
+        "adapted": Arm(model=str(published), way="adapt"),
+        "student": Arm(teacher="as it is", layers=2, recipe="tinybert-mini"),
+    }
+    plan = planner(inputs, arms=arms).plan()
+    sizes = {cell.arm: weights_bytes(cell) for cell in plan.of("score")}
+    assert sizes["random"] == sizes["adapted"] == 4 * size and sizes["student"] == 4 * (size - 2 * layer)
+    assert sizes["as it is"] == pytest.approx(4 * size, rel=0.2)
 
 
 def test_equal_arms_without_tasks_are_refused(inputs):

@@ -8,6 +8,7 @@ import re
 import msgspec
 import numpy as np
 import pytest
+from scipy import stats
 
 import unmask
 from unmask.data.corpus.build import held_out
@@ -17,11 +18,22 @@ from unmask.support.errors import UserError
 from unmask.training.machine import choose_machine
 from unmask.workflows.comparing.cells import MISTAKES, RESAMPLED, folder_of, write_result
 from unmask.workflows.comparing.outcome import ArmOutcome, Difference, Estimate, Outcome, TaskFacts, TaskScore
-from unmask.workflows.comparing.pictures import LINE, Point, curves, front, scatter
+from unmask.workflows.comparing.pictures import (
+    BESIDE,
+    LEFT,
+    LINE,
+    RIGHT,
+    WIDTH,
+    Point,
+    curves,
+    front,
+    intervals,
+    scatter,
+)
 from unmask.workflows.comparing.planner import Planner
 from unmask.workflows.comparing.recommendation import Limit, limits
 from unmask.workflows.comparing.report import as_csv, as_markdown, as_page, write_report
-from unmask.workflows.comparing.results import conclude
+from unmask.workflows.comparing.results import conclude, rank_correlation
 from unmask.workflows.comparing.settings import read_comparison
 
 from ..html_page import HOSTILE, Page
@@ -100,6 +112,58 @@ def test_names_in_pictures_do_not_overlap():
             height = float(re.search(r'viewBox="0 0 \d+ ([\d.]+)"', picture)[1])
             assert len(heights) == number and min(np.diff(heights)) >= LINE - 0.11
             assert heights[0] >= LINE / 2 and heights[-1] <= height
+
+
+def test_points_of_arms_that_are_equally_fast_do_not_overlap():
+    """Points at a few places, far from each other; arms with the most of them stay within the picture."""
+    rng = random.Random(2)
+    for _ in range(40):
+        speeds = [rng.choice([1.0, 10.0, 100.0]) for _ in range(rng.randrange(1, 25))]
+        points = [
+            Point(f"arm {number}", speed, Estimate(rng.random(), 0, 1), False) for number, speed in enumerate(speeds)
+        ]
+        across = sorted(
+            float(x) for x in re.findall(r'<circle class="other" cx="([-\d.]+)"', scatter(points, "ms", "y"))
+        )
+        largest = max(map(speeds.count, speeds))
+        assert len(across) == len(points)
+        assert np.diff(across).min(initial=BESIDE) > min(BESIDE, 2 * LEFT / largest) - 0.11
+        assert across[0] > 0 and across[-1] < WIDTH - RIGHT + LEFT
+
+
+def test_marks_of_axes_differ():
+    rng = random.Random(3)
+    for _ in range(200):
+        low = rng.choice([0.0, 70.0, -3.25, 0.001, 12345.0]) + rng.choice([0, rng.random()])
+        y = Estimate(low, low, low + rng.choice([0.0, 1e-12, 1e-5, 0.01, 3.0, 500.0]))
+        picture = intervals([Point("a", 0, y, False)], "score")
+        marks = re.findall(r'<text class="number"[^>]*>([^<]+)<', picture)
+        assert len(set(marks)) == len(marks) >= 2
+
+
+def test_an_arm_that_failed_at_a_task_has_its_other_scores():
+    outcome = an_outcome(["fine", "broken"], tasks=("a", "b", "c"))
+    scores = outcome.arms[1].scores
+    some = {"a": scores["a"], "b": msgspec.structs.replace(scores["b"], seeds=[70.0, 71.0])}
+    broken = msgspec.structs.replace(outcome.arms[1], state="failed", error="the disk is full", scores=some, score=None)
+    outcome = msgspec.structs.replace(outcome, arms=[outcome.arms[0], broken])
+    (row,) = (line for line in as_markdown(outcome).splitlines() if line.startswith("| broken"))
+    assert [cell.strip() for cell in row.split("|")[1:6]] == ["broken", "71.0 (68.0 to 74.0)", "failed", "failed", ""]
+    assert row.count("|") == as_markdown(outcome).splitlines()[6].count("|")
+
+
+def test_orders_of_a_first_look_agree_as_ranks_do():
+    """Compared with SciPy; orders without differences agree with nothing."""
+    rng = random.Random(4)
+    for _ in range(100):
+        arms = [f"arm {number}" for number in range(rng.randrange(1, 7))]
+        looked, final = ({arm: float(rng.randrange(4)) for arm in arms} for _ in range(2))
+        agreement = rank_correlation(looked, final)
+        if len(arms) < 3 or len(set(looked.values())) == 1 or len(set(final.values())) == 1:
+            assert agreement is None
+        else:
+            expected = stats.spearmanr([looked[arm] for arm in arms], [final[arm] for arm in arms]).statistic
+            assert agreement == pytest.approx(expected)
 
 
 def test_csv_and_markdown_have_all_arms_tasks_and_seeds():

@@ -209,7 +209,8 @@ VALUES = ",".join(map(str, range(1000)))
         ("settings = {seed = 5}", "arm 'bert': seed has no effect; pass seeds"),
         ("settings = {'budget.steps' = 5}", "arm 'bert': budget.steps has no effect; pass budget"),
         ("task_settings = {seed = 5}", "task 'pets': seed has no effect"),
-        ("task_settings = {frozen = true}", "frozen.* is not allowed"),
+        ("task_settings = {frozen = true}", "arm 'bert', task 'pets': frozen has no effect; choose use of the arm"),
+        ("task_settings = {'downstream.layers' = 'all'}", "downstream.layers has no effect; choose use of the arm"),
         ("task_settings = {'task.lenght' = 3}", "task 'pets': unknown key `lenght`.*'length'"),
         ("task_settings = {'optimizer.learning_rate' = nan}", "task 'pets': .*must be positive"),
     ],
@@ -232,6 +233,24 @@ def test_errors_name_the_table(table, message, tmp_path):
     (tmp_path / "file.toml").write_text(table)
     with pytest.raises(UserError, match=message):
         read_comparison(tmp_path / "file.toml")
+
+
+@pytest.mark.parametrize(("task", "use"), [("ranking", "frozen"), ("embedding", "rnn"), ("multiple-choice", "average")])
+def test_tasks_that_need_the_encoder_are_not_learned_from_features(task, use):
+    arms = {"whole": Arm(model="x", way=""), "used": Arm(model="x", use=use)}
+    comparison = Comparison(arms=arms, tasks={**TASKS, "other": TaskData(task=task, train=["train.tsv"])})
+    with pytest.raises(UserError, match=f"arm 'used', task 'other': .*; remove use '{use}' of the arm"):
+        check_comparison(comparison)
+
+
+def test_no_arm_takes_the_name_of_another_one(tmp_path):
+    """It would be left out, without a word."""
+    for name in ("x", "y-z"):
+        (tmp_path / name / "model").mkdir(parents=True)
+    arms = [f"{tmp_path}/x/model", f"{tmp_path}/x/model/", f"{tmp_path}/y-z"]
+    with pytest.raises(UserError, match=r"arms '.*/x/model' and '.*/x/model/' would have the same name"):
+        check_comparison(Comparison(arms=arms, tasks=TASKS))
+    assert len(Comparison(arms=arms[1:], tasks=TASKS).named_arms()) == 2
 
 
 def test_too_many_arms():

@@ -4,6 +4,7 @@ import csv
 import json
 import re
 import shlex
+from contextlib import nullcontext
 
 import msgspec
 import numpy as np
@@ -29,10 +30,12 @@ from unmask.workflows.comparing.recommendation import BY_BITS, recommend
 from unmask.workflows.comparing.report import as_markdown, as_page, summary
 from unmask.workflows.comparing.results import conclude
 from unmask.workflows.comparing.scores import race
-from unmask.workflows.comparing.settings import Arm, Comparison, read_comparison
+from unmask.workflows.comparing.settings import Arm, Comparison, TaskData, read_comparison
 from unmask.workflows.finetuning.examples import drawn
 from unmask.workflows.finetuning.job import FinetuningJob, InitialModel
 from unmask.workflows.finetuning.prepare import prepare
+
+from .test_report import faked
 
 HERE = {"device": "cpu", "precision": "float32", "quiet": True}
 STUDENT = {"encoder.layers": 1, "encoder.width": 32, "encoder.heads": 2, "encoder.feed_forward": 64}
@@ -127,14 +130,20 @@ def test_students_learn_from_another_arm(variants):
             model = load_model(folder_of(out, cell) / "run")
             assert model.encoder.num_layers == 1 and model.labels == ("cat", "dog")
     assert "learns each task from bert" in outcome.arm("student").how
+    assert not any("begins with" in warning for warning in outcome.warnings), "how students begin is no warning"
+    few = "pets-10, pets-20, pets-40: 30 independent test examples, so only large differences show."
+    assert outcome.warnings.count(few) == 1, "once for all tasks"
     assert outcome.arm("student").bits is None and not any(look.scores.get("student") for look in outcome.looks)
 
 
-def test_curves_by_the_number_of_labels(variants):
-    _, _, outcome = variants
+def test_curves_by_the_number_of_labels(variants, tmp_path):
+    comparison, _, outcome = variants
     tasks = ["pets-10", "pets-20", "pets-40"]
     assert outcome.by_examples == {"pets": tasks}
     assert [outcome.tasks[name].trained_on for name in tasks] == [10, 20, 40]
+    plan = planned(comparison)
+    faked(plan, tmp_path, lambda cell: 0.9 - 2 / cell.inputs["examples"])
+    outcome = conclude(plan, tmp_path, choose_machine("cpu", "float32"))
     page, markdown = as_page(outcome), as_markdown(outcome)
     assert "pets, by the number of labels" in page and "pets: with more labels, an extrapolation" in page
     expected = [(each.arm, each.times, each.task) for each in outcome.prospects]
@@ -203,6 +212,25 @@ def test_impossible_students_are_refused(inputs, arm, message):
     arms = {**comparison.arms, "student": arm, "other": Arm(teacher="bert")}
     with pytest.raises(UserError, match=message):
         check_comparison(msgspec.structs.replace(comparison, arms=arms))
+
+
+@pytest.mark.parametrize(
+    ("task", "settings", "message"),
+    [
+        ("embedding", {}, "groups of texts; remove the arm or the task"),
+        ("multiple-choice", {}, "groups of texts; remove the arm or the task"),
+        ("classification", {"task.windows": 3}, "groups of windows; set task.windows to 1"),
+        ("ranking", {}, ""),
+        ("regression", {}, ""),
+    ],
+)
+def test_students_of_groups_of_texts_are_refused(inputs, task, settings, message):
+    comparison = changed(inputs)
+    tasks = {**comparison.tasks, "other": TaskData(task=task, train=["x"], settings=settings)}
+    arms = {**comparison.arms, "student": Arm(teacher="bert")}
+    comparison = msgspec.structs.replace(comparison, arms=arms, tasks=tasks, task_settings={})
+    with pytest.raises(UserError, match=f"'student', task 'other': .*{message}") if message else nullcontext():
+        check_comparison(comparison)
 
 
 def test_arms_without_tasks_are_compared_by_bits(inputs, tmp_path, monkeypatch):
@@ -343,7 +371,7 @@ def test_what_is_said_of_bits_is_what_was_measured():
     """In 60 draws: the best arm has the fewest bits, and the interval that is said is that of the difference."""
     rng, seen = np.random.default_rng(0), set()
     for _ in range(60):
-        names = ["a", "b", "c"][: rng.integers(2, 4)]
+        names = [["a", "b", "c"], ["x=1,y=1", "x=1,y=2", "x=2,y=1"]][rng.integers(2)][: rng.integers(2, 4)]
         noise, width = rng.normal(size=(50, 1)), rng.choice([0.001, 0.3])
         overall, arms = {}, []
         for name in names:
@@ -365,7 +393,10 @@ def test_what_is_said_of_bits_is_what_was_measured():
         assert low - 1e-3 <= means[second] - means[leader] <= high + 1e-3
         assert said.startswith("Use") == (best == [leader])
         assert low >= 0 if said.startswith("Use") else low <= 0
-        assert said.startswith("Use") or f"Take {leader}, the one that scored highest" in said
+        assert said.startswith("Use") or f"Take {leader}, the one that needs the fewest bits" in said
+        if not said.startswith("Use"):
+            contenders = re.search(r"between ([^.]+)\.", said)[1]
+            assert sorted(contenders.split("; " if "," in "".join(names) else ", ")) == sorted(best)
     assert seen == {"Use", "Too"}
 
 

@@ -65,7 +65,7 @@ class SoftReader:
         file: the file's name, for errors and notes.
 
     Attributes:
-        counts: how many examples are what a note says.
+        counts: how many examples have what a note says.
     """
 
     def __init__(self, file: str) -> None:
@@ -74,7 +74,10 @@ class SoftReader:
 
     def notes(self) -> list[str]:
         """Return what was counted, one line each."""
-        return [f"{self.file}: {counted(count, 'example')} {what}" for what, count in self.counts.items()]
+        return [
+            f"{self.file}: {counted(count, 'example')} {'has' if count == 1 else 'have'} {what}"
+            for what, count in self.counts.items()
+        ]
 
     def numbers(self, values: Mapping[str, Any], line: int) -> dict[str, float]:
         """Return probabilities by the names of their labels.
@@ -169,10 +172,10 @@ class SoftLabels(SoftReader):
                 empty or occurs twice.
         """
         numbers = self.numbers(values, line)
-        self.counts["have probabilities of labels, which are learned"] += 1
+        self.counts["probabilities of labels, which are learned"] += 1
         total = math.fsum(numbers.values())
         if abs(total - 100) <= 100 * TOLERANCE:
-            self.counts["have percentages that sum to 100, which are read as probabilities"] += 1
+            self.counts["percentages that sum to 100, which are read as probabilities"] += 1
         elif abs(total - 1) > TOLERANCE:
             self.refuse(
                 f"the probabilities sum to {total:.6g}, not to 1",
@@ -197,7 +200,7 @@ class SoftLabels(SoftReader):
         counts = Counter(filter(None, votes))
         if not counts:
             self.refuse("no annotator voted", line, "remove the row")
-        self.counts["have votes of annotators, whose distribution is learned"] += 1
+        self.counts["votes of annotators, whose distribution is learned"] += 1
         total = counts.total()
         return self._most_probable({name: count / total for name, count in counts.items()}, tuple(votes), line)
 
@@ -205,7 +208,7 @@ class SoftLabels(SoftReader):
         highest = max(distribution.values())
         first, *others = sorted(name for name, value in distribution.items() if math.isclose(value, highest))
         if others:
-            self.counts["have several most probable labels, of which the alphabetically first is the label"] += 1
+            self.counts["several most probable labels, of which the alphabetically first is the label"] += 1
         return SoftLabel(first, distribution, votes)
 
 
@@ -277,7 +280,7 @@ class SoftLabelSets(SoftReader):
         for name, number in numbers.items():
             if number > 1:
                 self.refuse(f"the probability of '{name}' is {number:.6g}, above 1", line, "divide percentages by 100")
-        self.counts["have probabilities of labels, which are learned"] += 1
+        self.counts["probabilities of labels, which are learned"] += 1
         self._number_of_probabilities += 1
         self._sums += abs(sum(numbers.values()) - 1) <= TOLERANCE
         return self._chosen(numbers, ())
@@ -292,7 +295,7 @@ class SoftLabelSets(SoftReader):
         cast = [vote for vote in votes if vote is not None]
         if not cast:
             self.refuse("no annotator voted", line, "remove the row")
-        self.counts["have votes of annotators, whose shares are learned"] += 1
+        self.counts["votes of annotators, whose shares are learned"] += 1
         counts = Counter(label for vote in cast for label in vote)
         return self._chosen({label: number / len(cast) for label, number in counts.items()}, votes)
 
@@ -320,7 +323,7 @@ class SoftLabelSets(SoftReader):
 
     def _chosen(self, numbers: Mapping[str, float], votes: tuple[Vote, ...]) -> SoftLabelSet:
         if 0.5 in numbers.values():
-            self.counts["have a label with a probability of one half, which does not count as theirs"] += 1
+            self.counts["a label with a probability of one half, which does not count"] += 1
         labels = tuple(name for name, number in numbers.items() if number > 0.5)
         return SoftLabelSet(labels, {name: number for name, number in numbers.items() if number}, votes)
 

@@ -102,8 +102,9 @@ def compare(arms: Mapping[str, Resampled], *, seed: int = 0) -> Comparison:
     means = {name: mean_score(arm) for name, arm in arms.items()}
     order = sorted(arms, key=lambda name: -means[name][0])
     best = order[0]
-    maxima = largest_differences(list(arms.values()), seed)
-    level, pooled = family_level(maxima), pooled_seeds(list(arms.values()))
+    named = [arms[name] for name in sorted(arms)]  # in whatever order they are, the draws are the same
+    maxima = largest_differences(named, seed)
+    level, pooled = family_level(maxima), pooled_seeds(named)
     standings = []
     for name in order:
         apart = Estimate(0.0, 0.0, 0.0) if name == best else difference(arms[name], arms[best], pooled=pooled)

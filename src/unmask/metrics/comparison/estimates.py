@@ -80,12 +80,14 @@ class Estimate:
         center: center of its interval.
         examples: variance due to the examples, with the interaction.
         seeds: the parts due to the seeds of one arm, or of several that are not paired; () if each has one seed.
+        most: the largest absolute value that there is; differences of scores in percent are at most 100.
     """
 
     value: float
     center: float
     examples: float
     seeds: tuple[SeedsPart, ...] = ()
+    most: float = math.inf
 
     def half_width(self, level: float = LEVEL, *, subtracted: float = INTERACTION) -> float:
         """Return half the width of the interval of confidence 1 - `level`.
@@ -120,7 +122,8 @@ class Estimate:
         return math.exp(high)
 
     def _around(self, half: float) -> tuple[float, float]:
-        return min(self.value, self.center - half), max(self.value, self.center + half)
+        low, high = min(self.value, self.center - half), max(self.value, self.center + half)
+        return max(low, -self.most), min(high, self.most)
 
 
 def mean_score(arm: Resampled) -> tuple[float, float, float]:
@@ -188,14 +191,15 @@ def contrast(parts: Sequence[tuple[float, Resampled]]) -> Estimate:
     unbiased = examples / max(1, examples - 1)
     variance = unbiased * float(np.var(replicates, ddof=1))
     value = float(sum(weight * arm.scores.mean() for weight, arm in paired))
-    center = value
+    center, most = value, math.inf
     if abs(sum(weights)) < 1e-9:
+        if arms[0].lowest is not None:
+            most = sum(map(abs, weights)) / 2 * (100 - arms[0].lowest)
         center, variance = _with_two_examples(value, variance, weights, arms)
     elif seeds:
         variance = max(variance, unbiased * float(paired[0][1].resampled.var(1, ddof=1).mean()) / len(seeds))
-    return Estimate(
-        value, center, variance, tuple(_seeds_part(weight, arm) for weight, arm in paired if len(arm.seeds) > 1)
-    )
+    parts_of_seeds = tuple(_seeds_part(weight, arm) for weight, arm in paired if len(arm.seeds) > 1)
+    return Estimate(value, center, variance, parts_of_seeds, most)
 
 
 def common_seeds(arms: Sequence[Resampled]) -> tuple[int, ...]:

@@ -75,8 +75,8 @@ def extrapolate(
         seed: of the draws.
 
     Raises:
-        UserError: there are too few different budgets, scores do not improve with them, a value is not finite or out
-            of bounds, or a budget is not positive.
+        UserError: there are too few different budgets, scores do not improve with them, or are all the same, a value
+            is not finite or out of bounds, or a budget is not positive.
     """
     x, y = np.asarray(budgets, float), np.asarray(scores, float)
     _check(x, y, bounds)
@@ -135,3 +135,5 @@ def _check(x: np.ndarray, y: np.ndarray, bounds: tuple[float, float]) -> None:
         raise UserError("a score is not finite, or a budget not above 0", remedy="leave out the runs that failed")
     if not all(bounds[0] <= value <= bounds[1] for value in y) or not all(map(math.isfinite, bounds)):
         raise UserError(f"a score is not from {bounds[0]} to {bounds[1]}", remedy="give the bounds of the metric")
+    if len(y) and not np.ptp(y):
+        raise UserError("all scores are the same, whatever the budget")

@@ -41,8 +41,9 @@ def caveats(scores: Scores, arms: Sequence[ArmOutcome], machine: Machine) -> lis
     for cell in plan.of("overlap"):
         if (found := result_of(out, cell)) and found["seen"]:
             warnings.append(
-                f"{cell.task}: {found['seen']:,} of {found['examples']:,} test examples occur in the text that arms "
-                "are trained on: these arms have seen what they are tested on."
+                f"{cell.task}: {found['seen']:,} of {found['examples']:,} test examples "
+                f"{'occurs' if found['seen'] == 1 else 'occur'} in the text that arms are trained on: these arms have "
+                "seen what they are tested on."
             )
     for cell in plan.of("familiarity"):
         compared = result_of(out, cell) or {}
@@ -52,14 +53,20 @@ def caveats(scores: Scores, arms: Sequence[ArmOutcome], machine: Machine) -> lis
                 f"{compared['test']:.2f} bits per token, the training texts with {compared['train']:.2f}: it may have "
                 "been trained on the test texts."
             )
-    warnings += _of_machines(plan, out, machine) + _of_minutes(plan, arms)
-    for task in plan.tasks:
+    return warnings + _of_machines(plan, out, machine) + _of_minutes(plan, arms) + _of_tasks(scores)
+
+
+def _of_tasks(scores: Scores) -> list[str]:
+    """Return what is told of the examples of tasks, once for all tasks of which it is true."""
+    told: dict[str, list[str]] = {}
+    for task in scores.plan.tasks:
         results = [result for (_, name, _), result in scores.results.items() if name == task]
+        notes = [note for result in results for note in result["notes"]]
         if results and (number := results[0]["independent"]) < FEW:
-            warnings.append(f"{task}: {counted(number, 'independent test example')}, so only large differences show.")
-        notes = dict.fromkeys(note for result in results for note in result["notes"])
-        warnings += [f"{task}: {note}." for note in notes]
-    return warnings
+            notes.insert(0, f"{counted(number, 'independent test example')}, so only large differences show")
+        for note in dict.fromkeys(notes):
+            told.setdefault(note, []).append(task)
+    return [f"{', '.join(tasks)}: {note}." for note, tasks in told.items()]
 
 
 def _of_minutes(plan: Plan, arms: Sequence[ArmOutcome]) -> list[str]:

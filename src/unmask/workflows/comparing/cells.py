@@ -25,6 +25,7 @@ from unmask.support.durable import replace_file
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import fingerprint_values, sha256
 from unmask.support.messages import call
+from unmask.workflows.comparing.contents import Contents
 from unmask.workflows.comparing.settings import Arm, Comparison, TaskData
 
 Kind = Literal["look", "familiarity", "overlap", "heldout", "corpus", "pretraining", "bits", "rate", "score", "cost"]
@@ -99,6 +100,7 @@ class Plan:
         cells: all cells, those that others need first; those of the first seed precede those of the second, and what
             measures speed is last.
         owners: names of the arms whose each cell is, by its key: several that have a model in common share cells.
+        contents: fingerprints of the files and models that cells depend on.
     """
 
     comparison: Comparison
@@ -106,6 +108,7 @@ class Plan:
     tasks: Mapping[str, TaskData]
     cells: tuple[Cell, ...]
     owners: Mapping[str, Sequence[str]]
+    contents: Contents
 
     @property
     def scored(self) -> Iterator[Cell]:
@@ -221,26 +224,27 @@ def failure_of(out: Path, cell: Cell, attempt: str = "") -> Failure | None:
 
 
 def command_of(out: Path, cell: Cell) -> str:
-    """Return the call that repeats a cell by itself, as a reference of `support.messages`."""
-    folder, paths = folder_of(out, cell), cell.paths
+    """Return the call that repeats a cell by itself, as a reference of `support.messages`; "" if there is none."""
+    folder, paths, inputs = folder_of(out, cell), cell.paths, cell.inputs
     needed = {name: folder_of(out, other) for name, other in cell.needs.items()}
+    computed = (result_of(out, cell) or {}).get("machine", {})
+    here = {name: value for name, value in computed.items() if name in ("device", "precision")}
     if cell.kind == "pretraining":
         recipe, corpus = folder / RUN / "recipe.toml", needed["corpus"] / CORPUS
         if cell.inputs["way"] == "distill":
-            return call("distill", recipe, teacher=paths["model"], corpus=corpus, out="RUN")
+            return call("distill", recipe, teacher=paths["model"], corpus=corpus, out="RUN", **here)
         init = {"init": paths["model"]} if paths["model"] else {}
-        return call("pretrain", recipe, corpus=corpus, out="RUN", **init)
+        return call("pretrain", recipe, corpus=corpus, out="RUN", **init, **here)
     if cell.kind == "corpus":
         read = paths["reading"].changed()
-        tokenizer = paths["model"] or folder / TOKENIZER
+        tokenizer = paths["tokenizer"] or folder / TOKENIZER
         return call("corpus build", *paths["text"], tokenizer=tokenizer, out="CORPUS", **read)
     model = next((needed[name] / RUN for name in ("model", "score") if name in needed), paths.get("model"))
     if cell.kind == "bits":
-        return call("evaluate", model=model, suite="bits", data=needed["heldout"] / HELD)
+        return call("evaluate", model=model, suite="bits", data=needed["heldout"] / HELD, **here)
     if cell.kind == "cost":
         return call("bench", model)
-    inputs = cell.inputs
-    if cell.kind != "score":
+    if cell.kind not in ("score", "rate") or (cell.kind == "rate" and inputs["metric"]):
         return ""
     train, dev = (list(map(str, files)) for files in (paths["files"].train, paths["files"].dev))
     read = {name: inputs[name] for name in ("columns", "format", "encoding") if inputs[name]}
@@ -252,9 +256,8 @@ def command_of(out: Path, cell: Cell) -> str:
             read["unlabelled"] = list(map(str, paths["unlabelled"]))
         settings = {**paths["changes"], **inputs["settings"], "seed": cell.seed}
         teacher = needed["teacher"] / RUN
-        return call(
-            "distill", paths["name"], teacher=teacher, train=train, **read, **shape, settings=settings, out="RUN"
-        )
+        words = {"teacher": teacher, "train": train, **read, **shape, "settings": settings}
+        return call("distill", paths["name"], **words, out="RUN", **here)
     start: dict[str, Any] = {"model": model}
     if "recipe" in paths:
         tokenizer = needed["tokenizer"] / TOKENIZER if "tokenizer" in needed else paths["tokenizer"]
@@ -264,4 +267,5 @@ def command_of(out: Path, cell: Cell) -> str:
         settings["optimizer.learning_rate"] = chosen["rate"]
     use = {} if paths["frozen"] is None else {"frozen": paths["frozen"]}
     use |= {"downstream": paths["small"]} if paths["small"] else {}
-    return call("finetune", inputs["task"], **start, train=train, **read, **use, settings=settings, out="RUN")
+    use |= {"search": True} if cell.kind == "rate" else {}
+    return call("finetune", inputs["task"], **start, train=train, **read, **use, settings=settings, out="RUN", **here)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,16 @@ import msgspec
 from unmask.data.corpus.build import check_sources
 from unmask.data.labelled.label_spellings import shown
 from unmask.data.text.documents import Skipped, TextOptions, read_documents, refuse_none
+from unmask.nn.encoders.encoder import HeadSpec
 from unmask.recipes.recipe import FinetuningRecipe, as_recipe
 from unmask.support.errors import UserError, check_count, nearest, refuse_idle
 from unmask.support.messages import argument
 from unmask.support.settings import Overrides, convert, put
 from unmask.tasks import TASKS
-from unmask.tasks.task import Task
+from unmask.tasks.task import Operation, Task
 from unmask.workflows.comparing.settings import Arm, Comparison, TaskData, by_size, read_budget
 from unmask.workflows.distillation.lesson import Lesson
+from unmask.workflows.distillation.task_distillation import untuned
 from unmask.workflows.finetuning.examples import Examples, Parts, drawn, read_parts
 from unmask.workflows.finetuning.job import FinetuningJob, InitialModel, defaults
 from unmask.workflows.finetuning.prepare import by_folds
@@ -28,6 +31,15 @@ MAX_MODELS = 10_000
 """Maximum number of arms × tasks × seeds, for each of which a model is trained."""
 FEWEST_TO_RACE = 3
 """Number of seeds from which on an arm can stop before its last one."""
+
+
+@contextmanager
+def errors_of(arm: str) -> Iterator[None]:
+    """Let errors of users name the arm that they are about."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"arm '{arm}': {error.message}") from error
 
 
 def check_comparison(comparison: Comparison) -> None:
@@ -50,10 +62,8 @@ def check_comparison(comparison: Comparison) -> None:
             raise UserError(f"task '{name}': at least one training example is needed", remedy="name more in examples")
         if data.unlabelled and not any(arm.teacher for arm in arms.values()):
             raise UserError(f"task '{name}': unlabelled has no effect: no arm is a student", remedy="remove it")
-        if any(arm.frozen for arm in arms.values()):
-            TASKS[data.task]().check("frozen")
-        if any(arm.downstream for arm in arms.values()):
-            TASKS[data.task]().check("downstream")
+        for arm_name, arm in arms.items():
+            _check_use(arm_name, arm, name, TASKS[data.task]())
     training = [name for name, arm in arms.items() if arm.trains]
     if training and not comparison.text:
         raise UserError(f"arm '{training[0]}' is trained on text, and there is none", remedy=f"pass {argument('text')}")
@@ -123,6 +133,18 @@ def _check_without_tasks(comparison: Comparison, arms: Mapping[str, Arm]) -> Non
             raise UserError(f"arm '{name}': use and task_settings have no effect without a task", remedy="remove them")
 
 
+def _check_use(name: str, arm: Arm, task_name: str, task: Task) -> None:
+    """Check that a task can be learned as an arm is to.
+
+    Raises:
+        UserError: it cannot be learned from frozen features, or from a small model over them.
+    """
+    at = f"arm '{name}', task '{task_name}'"
+    operations: tuple[Operation, ...] = ("frozen", "downstream") if arm.downstream else ("frozen",)
+    for reason in filter(None, (task.refusals.get(each) for each in operations if arm.frozen)):
+        raise UserError(f"{at}: {reason.why}", remedy=f"remove use '{arm.use}' of the arm")
+
+
 def _check_student(name: str, arm: Arm, arms: Mapping[str, Arm]) -> None:
     """Check a student of another arm.
 
@@ -162,11 +184,27 @@ def _check_settings(comparison: Comparison, arms: Mapping[str, Arm]) -> None:
                     f"arm '{name}': scores by another {scoring[0]} cannot be compared",
                     remedy=f"set it for all arms: settings of the task '{task}'",
                 )
+            for key in settings:
+                of_small = key.partition(".")[0] == "downstream"
+                if key in ("frozen", "downstream.kind") or (of_small and not arm.frozen):
+                    raise UserError(
+                        f"arm '{name}', task '{task}': {key} has no effect",
+                        remedy="choose use of the arm: frozen, average or rnn" if not arm.frozen else "remove it",
+                    )
             model = InitialModel(arm.model or arm.recipe)
             FinetuningJob(data.task, model, data.files, settings, arm.frozen, arm.downstream).check()
             if arm.teacher:
                 Lesson(as_recipe(arm.recipe), "", data.files, settings=settings).check()
-            _recipe(data, settings, f"arm '{name}', task '{task}'", arm)
+            recipe = _recipe(data, settings, f"arm '{name}', task '{task}'", arm)
+            grouped = untuned(recipe.task).grouped if arm.teacher else ""
+            if grouped and settings.get("objective.soft_targets") is not False:
+                raise UserError(
+                    f"arm '{name}', task '{task}': a student learns a prediction for each text, and these examples are "
+                    f"groups of {grouped}",
+                    remedy="set task.windows to 1 for all arms"
+                    if grouped == "windows"
+                    else "remove the arm or the task",
+                )
 
 
 def _recipe(data: TaskData, settings: Overrides, source: str, arm: Arm) -> FinetuningRecipe:
@@ -189,7 +227,8 @@ def settle_scoring(comparison: Comparison, name: str, data: TaskData) -> dict[st
 
     Raises:
         UserError: a file cannot be read, there are too few examples, a test example has a label that no training
-            example has, or the task does not have the metric that decides.
+            example has, the task does not have the metric that decides, or an arm has features of texts where those of
+            tokens are needed.
     """
     source = f"task '{name}'"
     recipe = _recipe(data, {**comparison.task_settings, **data.settings}, source, Arm())
@@ -198,6 +237,13 @@ def settle_scoring(comparison: Comparison, name: str, data: TaskData) -> dict[st
     _check_labels(recipe.task, parts)
     task = recipe.task.settle(parts.train, parts.labels)
     task.check_gold(parts.train)
+    averaged = [arm_name for arm_name, arm in comparison.named_arms().items() if arm.use == "average"]
+    if averaged and task.build(HeadSpec(1), parts.labels).at != "summary":
+        raise UserError(
+            f"arm '{averaged[0]}', {source}: an average is one vector per text, but "
+            f"{task.part.replace('_', ' ')} needs one per token",
+            remedy="choose another use of the arm: frozen or rnn",
+        )
     recipe = msgspec.structs.replace(recipe, task=task)
     for chosen in sizes:
         tunes = task.tunes and not by_folds(recipe, chosen)

@@ -7,7 +7,7 @@ comparison -> cells (cells.py), computed by whoever works (work.py, compute.py) 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +16,7 @@ from unmask.data.corpus.encode import refuse_unguarded
 from unmask.data.labelled.hub_data import PREFIX, is_url, refuse_urls
 from unmask.inference.evaluation.likelihood import HEADS, lm_head
 from unmask.model.model import load_model
-from unmask.support.choices import Device, Documents, Files, Format, Precision, as_files, as_texts, exists
+from unmask.support.choices import Device, Documents, Files, Format, Precision, as_files, as_texts, check_choice, exists
 from unmask.support.errors import UnmaskError, UserError, check_count, refuse_idle
 from unmask.support.messages import argument
 from unmask.support.urls import Url
@@ -25,7 +25,7 @@ from unmask.training.machine import Machine, choose_machine
 from unmask.training.runs.display import Display, duration
 from unmask.training.runs.usage import check_price
 from unmask.workflows.comparing.cells import Plan, about, failure_of, result_of
-from unmask.workflows.comparing.checks import check_comparison, check_text
+from unmask.workflows.comparing.checks import check_comparison, check_text, errors_of
 from unmask.workflows.comparing.design import read_factors
 from unmask.workflows.comparing.outcome import Outcome
 from unmask.workflows.comparing.planner import Planner
@@ -50,6 +50,7 @@ from unmask.workflows.comparing.work import (
 )
 from unmask.workflows.distillation.general import check_distillation
 
+Engine = Literal["local", "ray"]
 UNTASKED = "remove it, or compare on a task"
 TRAINED = 4
 """What weights that are trained take in memory, compared with themselves: with gradients, and two averages of the
@@ -81,7 +82,7 @@ def compare(
     at_most: Sequence[str] = (),
     price: float | None = None,
     workers: int = 1,
-    engine: Literal["local", "ray"] = "local",
+    engine: Engine = "local",
     recompute: bool = False,
     dry_run: bool = False,
     slurm: bool = False,
@@ -131,14 +132,15 @@ def compare(
         quiet: print only results and errors.
 
     Returns:
-        What came out; also written to OUT/report.html, .md, .csv and .json.
+        What came out; also written to OUT/report.html, .md, .csv and .json. Of a dry run, only the list of cells.
 
     Raises:
         UserError: the comparison cannot be made as it is; nothing was trained.
         UnmaskError: the work was interrupted, or every arm has failed; what is finished is saved.
     """
     refuse_unguarded()  # it would wait for cells that this process computes
-    check_count("workers", workers, 0, 999)
+    check_count("workers", workers, 1, 999)
+    check_choice("engine", engine, Engine)
     check_price(price)
     restrictions = limits(as_texts(at_most))
     chosen = {"engine": engine != "local"}
@@ -219,16 +221,15 @@ def compare(
         plan = replace(plan, cells=looks)
     _check_memory(plan, machine)
     _check_changed(plan, out, recompute=recompute)
-    if dry_run:
-        describe(plan, out, display, workers, price)
-        if not slurm:
-            return Outcome()
+    planned = list(describe(plan, out, workers, price)) if dry_run else []
+    if dry_run and not slurm:
+        return Outcome(planned=planned)
     out.mkdir(parents=True, exist_ok=True)
     write_plan(settings, out)
     if slurm:
         options: dict[str, Any] = {"at_most": list(as_texts(at_most)), "price": price, "recompute": recompute}
         options |= {"quiet": quiet, "device": device, "precision": precision}
-        return Outcome(script=array_script(out, workers, options))
+        return Outcome(script=array_script(out, workers, options), planned=planned)
     _work(plan, out, machine, workers, engine, quiet=quiet)
     if any(result_of(out, cell) for cell in whole.scored):  # a first look replaces no report of more
         plan = whole
@@ -273,20 +274,26 @@ def _work(plan: Plan, out: Path, machine: Machine, workers: int, engine: str, *,
         work(plan, out, machine, attempt=attempt, quiet=quiet, workers=workers)
 
 
-def describe(plan: Plan, out: Path, display: Display, workers: int, price: float | None = None) -> None:
-    """Print the cells with their states, expected minutes and bytes, and with a price of an hour, what they cost."""
+def describe(plan: Plan, out: Path, workers: int, price: float | None = None) -> Iterator[str]:
+    """Yield a line for each cell with its state, or its expected minutes, and bytes; and a line for all of them.
+
+    Args:
+        plan: the cells.
+        out: the directory of the comparison.
+        workers: number of processes that work at the same time.
+        price: of an hour of a machine, for what the cells cost.
+    """
     total, size, taken = 0.0, 0.0, seconds_taken(plan, out)
     for cell in plan.cells:
         state = "done" if result_of(out, cell) else "failed" if failure_of(out, cell) else ""
         seconds = 0.0 if state == "done" else expected_seconds(plan, cell, taken)
         kept = bytes_kept(cell)
         total, size = total + seconds, size + kept
-        display.say(
-            f"{cell.key}  {state or duration(seconds):>10}  {f'{kept / 1e6:,.1f} MB' if kept else '':>10}  {cell.name}"
-        )
+        bytes_shown = f"{kept / 1e6:,.1f} MB" if kept else ""
+        yield f"{cell.key}  {state or duration(seconds):>10}  {bytes_shown:>10}  {cell.name}"
     left = total / workers
     cost = "" if price is None else f", at {price:g} an hour {price * left / 3600:.2g}"
-    display.say(
+    yield (
         f"{len(plan.cells)} cells, about {duration(left)} with {workers} at a time{cost}; their models and corpora "
         f"take about {size / 1e6:,.0f} MB, and what is being trained several times its model"
     )
@@ -325,10 +332,8 @@ def _check_teachers(planner: Planner) -> None:
     for name, arm in planner.arms.items():
         if arm.way == "distill":
             recipe = planner.recipe(name, arm, 0, 1.0)
-            try:
+            with errors_of(name):
                 check_distillation(recipe, arm.model)
-            except UserError as error:
-                raise UserError(f"arm '{name}': {error}") from error
 
 
 def _check_memory(plan: Plan, machine: Machine) -> None:

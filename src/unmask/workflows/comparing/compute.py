@@ -92,8 +92,8 @@ Compute = Callable[[Cell, Path, Mapping[str, Path], Machine], Result]
 def make_corpus(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine) -> Result:
     """Tokenize the text, with a tokenizer that is trained on it unless it is that of a model."""
     text, options = cell.paths["text"], cell.paths["reading"]
-    if cell.paths["model"]:
-        tokenizer = load_tokenizer(find(cell.paths["model"]))
+    if cell.paths["tokenizer"]:
+        tokenizer = load_tokenizer(find(cell.paths["tokenizer"]))
     else:
         settings = convert(dict(cell.inputs["tokenizer"]), TokenizerSettings, "tokenizer")
         if not (folder / TOKENIZER).exists():

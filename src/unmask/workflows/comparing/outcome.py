@@ -140,7 +140,7 @@ class LookOutcome(msgspec.Struct, frozen=True):
         task: the task.
         scores: score by arm: H-score, or LogME for regression.
         agreement: Spearman's rank correlation with the final scores, from -1 to 1; None: fewer than three arms have
-            both.
+            both, or all have the same.
     """
 
     task: str
@@ -192,6 +192,7 @@ class Outcome(msgspec.Struct, frozen=True):
         versions: of this package and of libraries.
         used: what all cells used of the machines, in words, with what it costs if a price was given; "": not known.
         script: a batch script, if it was asked for instead.
+        planned: the list of cells, one line each and one for all of them, if it was asked for instead.
     """
 
     recommendation: list[str] = []
@@ -213,6 +214,7 @@ class Outcome(msgspec.Struct, frozen=True):
     versions: dict[str, str] = {}
     used: str = ""
     script: str = ""
+    planned: list[str] = []
 
     def arm(self, name: str) -> ArmOutcome:
         """Return an arm by its name."""

@@ -13,6 +13,8 @@ from html import escape
 from unmask.workflows.comparing.outcome import Estimate
 
 WIDTH, LINE = 760, 17
+BESIDE = 8.0
+"""Distance of points that would be one upon the other, as arms of the same shape are equally fast."""
 LEFT, RIGHT, TOP, BOTTOM = 52, 170, 14, 44
 """Margins, which hold numbers and names."""
 
@@ -52,11 +54,12 @@ def scatter(points: Sequence[Point], x_title: str, y_title: str) -> str:
     parts = _frame(height, x_title, y_title, marks_y, place_y)
     for mark in _log_marks(low, high):
         parts.append(_text(place_x(mark), height - BOTTOM + 16, f"{mark:g}", "middle", "number"))
-    line = " ".join(f"{place_x(point.x):.1f},{place_y(point.y.mean):.1f}" for point in front(points))
+    across = _beside([(place_x(point.x), point) for point in points])
+    line = " ".join(f"{across[point.name]:.1f},{place_y(point.y.mean):.1f}" for point in front(points))
     parts.append(f'<polyline class="front" points="{line}"/>')
     labels = _apart([(place_y(point.y.mean), point) for point in points], height)
     for point in points:
-        x, y = place_x(point.x), place_y(point.y.mean)
+        x, y = across[point.name], place_y(point.y.mean)
         kind = "best" if point.stands_out else "other"
         parts.append(
             f'<line class="{kind}" x1="{x:.1f}" x2="{x:.1f}" y1="{place_y(point.y.low):.1f}" '
@@ -174,11 +177,11 @@ def _scale(values: Sequence[Estimate], height: int) -> tuple[Callable[[float], f
 
 def _marks(low: float, high: float) -> list[float]:
     """Return round numbers from below one value to above another, four to eight of them."""
-    span = max(high - low, 1e-6)
+    span = max(high - low, 1e-4 * max(abs(low), abs(high)), 1e-6)  # marks have six digits
     size = 10 ** math.floor(math.log10(span / 4))
     step = next(factor * size for factor in (1, 2, 5, 10) if span / (factor * size) <= 7)
     first = math.floor(low / step)
-    return [round(step * number, 10) for number in range(first, math.ceil(high / step) + 1)]
+    return [round(step * number, 10) for number in range(first, max(math.ceil(high / step), first + 1) + 1)]
 
 
 def _log_marks(low: float, high: float) -> list[float]:
@@ -199,6 +202,23 @@ def _apart(places: Sequence[tuple[float, Point]], height: int) -> dict[str, floa
             heights[number] = min(heights[number], last - LINE)
             last = heights[number]
     return {point.name: at for at, (_, point) in zip(heights, ordered, strict=True)}
+
+
+def _beside(places: Sequence[tuple[float, Point]]) -> dict[str, float]:
+    """Return where points are across, by their names: those that would overlap stand beside each other, best first."""
+    groups: list[list[tuple[float, Point]]] = []
+    for place, point in sorted(places, key=lambda each: each[0]):
+        if groups and place - groups[-1][0][0] < BESIDE:
+            groups[-1].append((place, point))
+        else:
+            groups.append([(place, point)])
+    across = {}
+    for group in groups:
+        middle = sum(place for place, _ in group) / len(group)
+        apart = min(BESIDE, 2 * LEFT / len(group))  # within the picture
+        for number, (_, point) in enumerate(sorted(group, key=lambda each: -each[1].y.mean)):
+            across[point.name] = middle + apart * (number - (len(group) - 1) / 2)
+    return across
 
 
 def _text(x: float, y: float, text: str, anchor: str, kind: str) -> str:

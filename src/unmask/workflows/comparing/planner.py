@@ -23,7 +23,7 @@ from unmask.support.messages import argument
 from unmask.support.settings import to_table
 from unmask.training.settings import FORWARDS_PER_STEP
 from unmask.workflows.comparing.cells import OUTLOOK, Cell, Plan
-from unmask.workflows.comparing.checks import settle_scoring
+from unmask.workflows.comparing.checks import errors_of, settle_scoring
 from unmask.workflows.comparing.contents import Contents
 from unmask.workflows.comparing.settings import (
     HEADLESS_STUDENT,
@@ -34,6 +34,7 @@ from unmask.workflows.comparing.settings import (
     by_size,
     read_budget,
 )
+from unmask.workflows.distillation.student import student_settings
 from unmask.workflows.pretraining.checks import check_shape
 from unmask.workflows.pretraining.default import for_model
 from unmask.workflows.pretraining.search import cost
@@ -61,9 +62,7 @@ class Planner:
         self.contents = contents = Contents()
         self.text = contents.of_files("text", comparison.text)
         self.models = {arm.model: contents.of_model(arm.model) for arm in arms.values() if arm.model}
-        self.vocabularies = {  # numbers of token ids
-            arm.model: load_tokenizer(find(arm.model)).size for arm in arms.values() if arm.model and arm.trains
-        }
+        self.vocabularies: dict[str, int] = {}
         teachers = {
             arm.model: load_model(arm.model) for arm in arms.values() if arm.way == "distill" and not arm.recipe
         }
@@ -135,7 +134,7 @@ class Planner:
                         add(self.bits(name, arm, seed, share))
         for cell in costs:
             add(cell)
-        return Plan(self.comparison, self.arms, self.tasks, tuple(cells.values()), owners)
+        return Plan(self.comparison, self.arms, self.tasks, tuple(cells.values()), owners, self.contents)
 
     def score(self, name: str, arm: Arm, task: str, seed: int, share: float = 1.0) -> Cell:
         """Return the cell that learns a task and is scored."""
@@ -154,10 +153,36 @@ class Planner:
         inputs, paths = self._examples(arm, data, task, seed)
         inputs["student"] = {"recipe": _unnamed(recipe), "layers": arm.layers}
         inputs["unlabelled"] = self.contents.of_files(task, data.unlabelled)
-        paths |= {"student": recipe, "name": arm.recipe, "changes": arm.settings}
+        paths |= {
+            "student": recipe,
+            "name": arm.recipe,
+            "changes": arm.settings,
+            **self._student_shape(name, arm, recipe),
+        }
         paths["unlabelled"] = as_sources(data.unlabelled, data.encoding)
         needs = {"teacher": self.score(arm.teacher, self.arms[arm.teacher], task, seed)}
         return Cell("score", inputs, name, task, seed, 1.0, paths, needs, keeps=keeps)
+
+    def _student_shape(self, name: str, arm: Arm, recipe: Recipe) -> dict[str, Any]:
+        """Return the shape of a student, and the number of its teacher's token ids, which it has, too.
+
+        Raises:
+            UserError: the teacher has fewer layers.
+        """
+        teacher = self.arms[arm.teacher]
+        recipe_of_its_own = teacher.way in ("pretrain", "distill")
+        taught = self.recipe(arm.teacher, teacher, 0, 1.0) if recipe_of_its_own else self._shape(teacher)
+        with errors_of(name):
+            shape = student_settings(recipe.encoder, taught.encoder, arm.layers)
+        return {"shape": shape, "vocabulary": self._vocabulary(teacher.model, taught)}
+
+    def _vocabulary(self, model: str, recipe: Recipe) -> int:
+        """Return the number of token ids of a checkpoint, or of the tokenizer of a recipe, if none is named."""
+        if not model:
+            return recipe.tokenizer.vocabulary
+        if model not in self.vocabularies:
+            self.vocabularies[model] = load_tokenizer(find(model)).size
+        return self.vocabularies[model]
 
     @staticmethod
     def _has_features(arm: Arm) -> bool:
@@ -241,7 +266,8 @@ class Planner:
             "search": self.comparison.search and arm.way != "distill",
         }
         tokenizer = self.models[arm.model] if arm.model else self._tokenizer_of(arm)
-        paths = {"recipe": recipe, "model": arm.model, "vocabulary": self.vocabularies.get(arm.model)}
+        paths = {"recipe": recipe, "model": arm.model}
+        paths |= {"shape": recipe.encoder, "vocabulary": self._vocabulary(arm.model, recipe)}
         needs = {"corpus": self.corpus(tokenizer, arm.model)}
         if not self.tasks:  # without held-out text nothing could be compared
             needs["heldout"] = self.heldout()
@@ -257,7 +283,8 @@ class Planner:
             "tokenizer": tokenizer,
             "reading": asdict(comparison.reading),
         }
-        return Cell("corpus", inputs, paths={"text": comparison.text, "reading": comparison.reading, "model": model})
+        paths = {"text": comparison.text, "reading": comparison.reading, "tokenizer": model}
+        return Cell("corpus", inputs, paths=paths)
 
     def overlap(self, task: str) -> Cell:
         """Return the cell that looks for the test examples of a task in the text."""
@@ -278,6 +305,11 @@ class Planner:
         Raises:
             UserError: a setting is unknown, or the budget does not suffice for a step.
         """
+        with errors_of(name):
+            return self._budgeted(self._unbudgeted(arm, seed), arm, share)
+
+    def _unbudgeted(self, arm: Arm, seed: int) -> Recipe:
+        """Return the recipe of an arm with the budget that it comes with."""
         changes: dict[str, Any] = {**self.comparison.settings, **arm.settings, "seed": seed}
         if arm.way == "adapt" and not arm.recipe:
             recipe, shape = for_model(arm.model, changes), read_settings(arm.model)
@@ -293,6 +325,14 @@ class Planner:
                 recipe = as_recipe(recipe, {"objective.hidden_cosine": False})  # it compares equal widths
         else:
             recipe = as_recipe(arm.recipe, {**self._of_tokenizer(arm), **changes})
+        return recipe
+
+    def _budgeted(self, recipe: Recipe, arm: Arm, share: float) -> Recipe:
+        """Return a recipe with a share of the budget of the comparison.
+
+        Raises:
+            UserError: it does not suffice for a step.
+        """
         budget = read_budget(self.comparison.budget).times(share)
         step = recipe.batch.tokens or (recipe.batch.sequences or 1) * recipe.layout.length
         unlimited = {"budget.max_minutes": False}  # of a recipe in a file, which has a budget of its own
@@ -303,14 +343,14 @@ class Planner:
             amount = f"{budget} are" if budget.unit == "tokens" else f"{budget} are {tokens:,.0f} tokens,"
             part = "" if share == 1 else f" ({share:g} of the budget, with which the outlook begins)"
             raise UserError(
-                f"arm '{name}': {amount} less than a step of {step:,} tokens{part}",
+                f"{amount} less than a step of {step:,} tokens{part}",
                 remedy=f"pass {argument('budget', budget.times(step / tokens / share).written)} or more",
             )
         return as_recipe(recipe, {"budget.tokens": float(f"{tokens:.6g}"), **unlimited})
 
     def _flops(self, arm: Arm, recipe: Recipe) -> float:
         """Return the floating-point operations of a training step per token, with those of a teacher."""
-        vocabulary = self.vocabularies.get(arm.model)
+        vocabulary = self._vocabulary(arm.model, recipe)
         if arm.way == "adapt":
             recipe = msgspec.structs.replace(recipe, encoder=read_settings(arm.model))
         flops = cost(recipe, vocabulary).flops
@@ -347,6 +387,7 @@ class Planner:
                 paths["tokenizer"], inputs["tokenizer"] = arm.model, self.models[arm.model]
             elif not self.comparison.text:
                 paths["tokenizer"], inputs["tokenizer"] = next(iter(self.models.items()))
+            paths |= {"shape": recipe.encoder, "vocabulary": self._vocabulary(paths.get("tokenizer", ""), recipe)}
         elif not arm.trains:
             paths["model"], inputs["model"] = arm.model, self.models[arm.model]
         return inputs, paths
@@ -362,10 +403,11 @@ class Planner:
 
         What the comparison and the arm leave open suits the text, as in `unmask.pretrain`.
         """
-        for arm in self.arms.values():
+        for name, arm in self.arms.items():
             if arm.way in ("pretrain", "random") and arm.recipe:
                 named = {**self.comparison.settings, **arm.settings}
-                settings = to_table(as_recipe(arm.recipe, named).tokenizer)
+                with errors_of(name):
+                    settings = to_table(as_recipe(arm.recipe, named).tokenizer)
                 if settings["kind"] != "words":
                     return settings | self._suited(settings, named)
         return None

@@ -42,6 +42,7 @@ class Wording(NamedTuple):
         sign: 1, or -1 where scores are the negative of what is said.
         digits: number of decimals.
         best, own: what stands before the score of the best arm.
+        leads: what the best of several does.
         above: in what units one is better than another.
         more: what would tell arms apart, besides seeds.
     """
@@ -50,6 +51,7 @@ class Wording(NamedTuple):
     digits: int
     best: str
     own: str
+    leads: str
     above: str
     more: str
 
@@ -62,9 +64,15 @@ class Wording(NamedTuple):
         return " to ".join(map(self.number, (low, high)[:: self.sign]))
 
 
-BY_SCORE = Wording(1, 1, "scored highest,", "Its score is", "points above", "test examples")
+BY_SCORE = Wording(1, 1, "scored highest,", "Its score is", "scored highest", "points above", "test examples")
 BY_BITS = Wording(
-    -1, 3, "needs the fewest bits per character of held-out text:", "It needs", "bits per character below", "text"
+    -1,
+    3,
+    "needs the fewest bits per character of held-out text:",
+    "It needs",
+    "needs the fewest bits",
+    "bits per character below",
+    "text",
 )
 
 
@@ -104,7 +112,7 @@ def recommend(
     unsettled = [name for name in compare_arms({**scored, **stopped}).contenders if name in stopped] if stopped else []
     if unsettled:
         return [
-            f"Not decided{within}: {', '.join(unsettled)}. They stopped early, as clearly worse than arms that cannot "
+            f"Not decided{within}: {_listed(unsettled)}. They stopped early, as clearly worse than arms that cannot "
             f"be taken. Compare them without {argument('race')}; what is finished is not computed again."
         ], []
     if not allowed:
@@ -131,16 +139,21 @@ def recommend(
             first = f"Use {leader.name}{within}: {apart}, the next one ({between})."
         return [first, f"{wording.own} {score}."], [leader.name]
     group = [arm for arm in allowed if arm.name in compared.contenders]
-    cheapest, why = _cheapest(group)
+    cheapest, why = _cheapest(group, wording.leads)
     lines = [
-        f"Too close to call between {', '.join(compared.contenders)}{within}. Take {cheapest.name}, {why}.",
+        f"Too close to call between {_listed(compared.contenders)}{within}. Take {cheapest.name}, {why}.",
         f"{best} {score}, {apart}, but the difference may be anything from {between}. "
         f"More seeds or more {wording.more} would tell.",
     ]
     return lines, [cheapest.name, *(arm.name for arm in group if arm.name != cheapest.name)]
 
 
-def _cheapest(arms: Sequence[ArmOutcome]) -> tuple[ArmOutcome, str]:
+def _listed(names: Sequence[str]) -> str:
+    """Return names of arms in one line; those of factors have commas."""
+    return ("; " if any("," in name for name in names) else ", ").join(names)
+
+
+def _cheapest(arms: Sequence[ArmOutcome], leads: str) -> tuple[ArmOutcome, str]:
     """Return the best of the arms that cost about as little as the one that costs least, and why, in words."""
     timed = all(arm.fastest is not None for arm in arms)
     costs = [(arm.fastest if timed else None) or float(arm.parameters) for arm in arms]
@@ -148,5 +161,5 @@ def _cheapest(arms: Sequence[ArmOutcome]) -> tuple[ArmOutcome, str]:
     chosen = max(cheap, key=lambda arm: arm.score.mean if arm.score else -math.inf)
     least = "fastest" if timed else "smallest"
     if len(cheap) == len(arms):
-        return chosen, "the one that scored highest"
-    return chosen, f"the one of the {least} that scored highest" if len(cheap) > 1 else f"the {least}"
+        return chosen, f"the one that {leads}"
+    return chosen, f"the one of the {least} that {leads}" if len(cheap) > 1 else f"the {least}"

@@ -59,9 +59,14 @@ def columns(outcome: Outcome) -> list[str]:
 
 def cells_of(outcome: Outcome, arm: ArmOutcome) -> list[str]:
     """Return the row of an arm, in the order of `columns`."""
-    if arm.state == "failed":
-        failed = max(1, len(outcome.tasks))
-        return [arm.name, *["failed"] * failed, *[""] * (len(columns(outcome)) - 1 - failed)]
+    if arm.state == "failed":  # at one task or several
+        whole = [task in arm.scores and len(arm.scores[task].seeds) == outcome.seeds for task in outcome.tasks]
+        scores = [
+            _estimate(arm.scores[task].score) if done else "failed"
+            for task, done in zip(outcome.tasks, whole, strict=True)
+        ]
+        scores = scores or ["failed"]
+        return [arm.name, *scores, *[""] * (len(columns(outcome)) - 1 - len(scores))]
     scores = [_estimate(arm.scores[task].score) if task in arm.scores else "" for task in outcome.tasks]
     scores += [_estimate(arm.score) if arm.score else ""] if len(outcome.tasks) > 1 else []
     scores += [_estimate(arm.interquartile) if arm.interquartile else ""] if _has_middle(outcome) else []
@@ -188,7 +193,10 @@ def _quality_and_cost(outcome: Outcome, scored: Sequence[ArmOutcome]) -> list[st
     if len(outcome.tasks) == 1:
         title = next(iter(outcome.tasks.values())).metric.replace("_", " ")
     if timed:
-        caption = "Bars are 95 % intervals over seeds and test examples; the dashed line is the Pareto front."
+        caption = (
+            "Bars are 95 % intervals over seeds and test examples; the dashed line is the Pareto front. Arms that are "
+            "equally fast stand side by side."
+        )
         return [figure(scatter(timed, "milliseconds for one text, fastest engine here", title), caption)]
     points = [Point(arm.name, 0, arm.score, arm.name in outcome.best) for arm in scored if arm.score is not None]
     return [figure(intervals(points, title), "Bars are 95 % intervals over seeds and test examples.")] if points else []
@@ -306,6 +314,8 @@ def _curves(outcome: Outcome) -> list[str]:
     if not lines:
         return []
     caption = "Losses of different objectives and vocabularies cannot be compared with each other, only their courses."
+    if any(points[-1][0] == points[-2][0] for _, points, _ in lines):
+        caption += " A line that ends upright ends with the loss of the model that is kept, an average of weights."
     return ["<h2>Learning curves</h2>", figure(curves(lines, "minutes", "held-out loss"), caption)]
 
 

@@ -300,15 +300,16 @@ def looks_of(scores: Scores) -> list[LookOutcome]:
         if not looked:
             continue
         final = {arm: float(scored.scores.mean()) for arm in looked if (scored := scores.of_task(arm, task))}
-        agreement = None
-        if len(final) >= 3:
-            agreement = _rank_correlation(looked, final)
-        looks.append(LookOutcome(task, dict(sorted(looked.items(), key=lambda item: -item[1])), agreement))
+        order = dict(sorted(looked.items(), key=lambda item: -item[1]))
+        looks.append(LookOutcome(task, order, rank_correlation(looked, final)))
     return looks
 
 
-def _rank_correlation(looked: Mapping[str, float], final: Mapping[str, float]) -> float:
+def rank_correlation(looked: Mapping[str, float], final: Mapping[str, float]) -> float | None:
+    """Return how well two orders of arms agree; None if there is none: see `LookOutcome.agreement`."""
     values = np.array([[looked[arm], final[arm]] for arm in final])
+    if len(final) < 3 or not np.ptp(values, 0).all():
+        return None
     return regression.scores(values[:, 0], values[:, 1])["spearman"] / 100
 
 

@@ -283,7 +283,13 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         else:
             if repeated := [word for word in self.arms if self.arms.count(word) > 1]:
                 raise UserError(f"arm '{repeated[0]}' is named twice", remedy="remove one of them")
-            arms = dict(zip(_short(self.arms), (read_arm(word, self.arms) for word in self.arms), strict=True))
+            names = _short(self.arms)
+            if repeated := [word for word, name in zip(self.arms, names, strict=True) if names.count(name) > 1]:
+                raise UserError(
+                    f"arms '{repeated[0]}' and '{repeated[1]}' would have the same name",
+                    remedy="remove one of them, or name arms in a file",
+                )
+            arms = dict(zip(names, (read_arm(word, self.arms) for word in self.arms), strict=True))
         return {name: arm.checked(name) for name, arm in arms.items()}
 
     @property

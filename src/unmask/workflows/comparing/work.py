@@ -15,9 +15,10 @@ directory.
 from __future__ import annotations
 
 import shlex
+import shutil
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -26,13 +27,17 @@ from typing import Any
 
 import msgspec
 
+from unmask.data.labelled.table import Source
 from unmask.data.text.files import COMPRESSED
+from unmask.families.body import BodySettings
+from unmask.families.checkpoints.check import on_meta
 from unmask.model.directory import find
 from unmask.support.choices import exists
 from unmask.support.durable import full_disk, replace_file
 from unmask.support.errors import UserError
 from unmask.support.messages import flags
 from unmask.support.settings import write
+from unmask.support.urls import address_of
 from unmask.support.workers import ATTEMPTS, PAUSE, taken
 from unmask.training.interrupt import Interrupted
 from unmask.training.machine import Machine, choose_machine
@@ -52,7 +57,7 @@ from unmask.workflows.comparing.cells import (
     result_of,
     write_result,
 )
-from unmask.workflows.comparing.contents import check_unchanged
+from unmask.workflows.comparing.contents import Contents
 from unmask.workflows.comparing.planner import Planner
 from unmask.workflows.comparing.scores import Held, race
 from unmask.workflows.comparing.settings import Comparison, read_budget, read_comparison
@@ -110,7 +115,7 @@ def work(
                 elif result_of(out, cell) is None:
                     left = duration(_seconds_left(plan, out, attempt, done) / workers)
                     display.say(f"[{number}/{len(plan.cells)}] {cell.name}; about {left} left")
-                    _compute(cell, out, machine, attempt)
+                    _compute(cell, out, machine, attempt, plan.contents)
                     computed = True
             if computed:
                 break
@@ -143,7 +148,7 @@ def _state(out: Path, cell: Cell, attempt: str, done: set[str]) -> str:
     return "ready" if all(state == "done" for state in states) else "waiting"
 
 
-def _compute(cell: Cell, out: Path, machine: Machine, attempt: str) -> None:
+def _compute(cell: Cell, out: Path, machine: Machine, attempt: str, contents: Contents) -> None:
     """Compute a cell in its locked folder, and write its result or why there is none.
 
     Raises:
@@ -171,7 +176,7 @@ def _compute(cell: Cell, out: Path, machine: Machine, attempt: str) -> None:
     usage.gpus = int(machine.device.type != "cpu")
     try:
         result = COMPUTE[cell.kind](cell, folder, needed, machine)
-        check_unchanged(cell, folder)
+        check_unchanged(cell, folder, contents)
     except (Interrupted, KeyboardInterrupt):
         raise
     except Exception as error:
@@ -185,6 +190,47 @@ def _compute(cell: Cell, out: Path, machine: Machine, attempt: str) -> None:
     elapsed = time.monotonic() - start
     write_result(folder, cell, {**result, "elapsed": elapsed, "machine": machine.describe()})
     tidy(cell, folder)
+
+
+def check_unchanged(cell: Cell, folder: Path, contents: Contents) -> None:
+    """Check that what a cell has read is what its key says; URLs are not read again.
+
+    Args:
+        cell: the cell, which has been computed.
+        folder: its folder, whose directories are removed if not: they are made of other contents.
+        contents: the fingerprints of its plan.
+
+    Raises:
+        UserError: a file or a model has changed.
+    """
+    files = list(_files_of(cell))
+    models = [(cell.paths.get(name), cell.inputs.get(name)) for name in ("model", "tokenizer")]
+    known = [(model, planned) for model, planned in models if model and planned is not None]
+    contents.forget_changed([*(str(path) for path, _ in files), *(model for model, _ in known)])
+    changed = [path for path, planned in files if contents.of_files(cell.name, [path]) != [planned]]
+    changed += [model for model, planned in known if contents.of_model(model) != planned]
+    if changed:
+        for made in folder.iterdir():
+            if made.is_dir():
+                shutil.rmtree(made)
+        raise UserError(
+            "has changed since the comparison began, so that this result would not be of what the others are",
+            file=str(changed[0]),
+            remedy="repeat the command, with the file as it was or with all that depends on it computed again",
+        )
+
+
+def _files_of(cell: Cell) -> Iterator[tuple[Source, str]]:
+    """Yield the files that a cell reads with the fingerprints of its key, but for URLs."""
+    files, planned = cell.paths.get("files"), cell.inputs.get("files", {})
+    parts = [(cell.paths.get(name, ()), cell.inputs.get(name, ())) for name in ("text", "unlabelled")]
+    if files is not None:
+        by_role = planned if isinstance(planned, Mapping) else {"train": planned}  # a first look reads these alone
+        parts += [(getattr(files, part), by_role.get(role, ())) for part, role in (("train", "train"), ("dev", "test"))]
+    for paths, fingerprints in parts:
+        for path, fingerprint in zip(paths, fingerprints, strict=False):
+            if not address_of(path):
+                yield path, fingerprint
 
 
 def _fail(folder: Path, attempt: str, error: str, trace: str = "") -> None:
@@ -224,13 +270,19 @@ def bytes_kept(cell: Cell) -> float:
 def weights_bytes(cell: Cell) -> float:
     """Return the size of the weights, in float32, of the model that a cell trains."""
     paths = cell.paths
-    recipe = paths.get("student") or paths.get("recipe")
-    if recipe is not None:
-        return 4 * cost(recipe, paths.get("vocabulary")).parameters
+    if "shape" in paths:
+        return 4 * _parameters(paths["shape"], paths["vocabulary"])
     if "model" in cell.needs:
         return weights_bytes(cell.needs["model"])
     files = [file for file in find(paths["model"]).iterdir() if file.suffix in (".safetensors", ".bin")]
     return max((file.stat().st_size for file in files), default=0)
+
+
+@cache
+def _parameters(shape: BodySettings, vocabulary: int) -> int:
+    """Return the number of parameters of an encoder, which is built without memory for them."""
+    with on_meta():
+        return sum(value.numel() for value in shape.build(vocabulary).parameters())
 
 
 @cache

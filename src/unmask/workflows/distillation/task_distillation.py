@@ -58,8 +58,7 @@ def prepare_lesson(lesson: Lesson, machine: Machine, display: Display) -> Prepar
         )
     student, about = _student(lesson, model)
     exact = replace(machine, precision="float32")
-    notes = [about]
-    data = read_lesson(lesson, model.task, model, exact, display, notes)
+    data = read_lesson(lesson, model.task, model, exact, display, [])
     taught = teacher_of_task(model)
     recipe = _resolve(lesson, model.task, student, data, taught)
     why = _difference(lesson, model, student)
@@ -83,7 +82,7 @@ def prepare_lesson(lesson: Lesson, machine: Machine, display: Display) -> Prepar
         ready,
         inputs={**ready.inputs, **model.inputs("teacher")},
         how=_how(lesson),
-        notes=tuple(notes),
+        notes=(about, *data.notes),
         phases=phases,
         teacher=taught if read else None,
     )
@@ -160,7 +159,7 @@ def _resolve(lesson: Lesson, task: Task, student: Model, data: Examples, teacher
         name: msgspec.to_builtins(objective) for name, objective in objectives.items() if TEACHER in objective.requires
     }
     taught[SOFT_TARGETS] = {"temperature": 1.0, **taught.get(SOFT_TARGETS, {}), "all_tokens": False}
-    table |= {"task": msgspec.to_builtins(_untuned(task)), "objective": taught, "distillation": {}}
+    table |= {"task": msgspec.to_builtins(untuned(task)), "objective": taught, "distillation": {}}
     if put(table, lesson.settings, FinetuningRecipe)["objective"].get(LAYER_MATCHING):
         table["distillation"] = {"intermediate": INTERMEDIATE}
         table["budget"]["epochs"] *= 2  # as many for each part
@@ -183,7 +182,7 @@ def _resolve(lesson: Lesson, task: Task, student: Model, data: Examples, teacher
     return msgspec.structs.replace(recipe, task=recipe.task.settle(data.train, data.labels))
 
 
-def _untuned(task: Task) -> Task:
+def untuned(task: Task) -> Task:
     """Return the task of the teacher without what belongs to its training: regularization, and what was tuned."""
     return msgspec.structs.replace(task, **task.training.tuned)
 
