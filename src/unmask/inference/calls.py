@@ -158,17 +158,11 @@ def predict(
         _check_exists(file, resume=resume)
     display, notes = Display(quiet=quiet), list[str]()
     machine = choose_machine(device, precision)
-<<<<<<< HEAD
     predictor = open_predictor(model, machine, display, allow_pickle=allow_pickle, engine=engine)
     fastest = predictor.backend if isinstance(predictor.backend, FastestBackend) else None
     predictor = predictor.with_dimensions(dimensions)
-    if labels or template is not None or multi_label:
-        predictor = by_labels(predictor, labels, template, multi_label=multi_label)
-=======
-    predictor = open_predictor(model, machine, display, allow_pickle=allow_pickle).with_dimensions(dimensions)
     if labels is not None or template is not None or multi_label:
         predictor = by_labels(predictor, labels or (), template, multi_label=multi_label)
->>>>>>> few10
     if written is not None:
         check_table(written, predictor.task)
     predictions: list[Any] = []

@@ -12,7 +12,8 @@ ENGLISH = "The quick brown fox jumps over the lazy dog. " * 20
 
 
 @pytest.mark.parametrize(
-    "text", [ENGLISH, "Le garçon a été très étonné à la fête. ", "한국어 텍스트", "हिन्दी में लिखा", "一个没有大写字母的文本", ""]
+    "text",
+    [ENGLISH, "Le garçon a été très étonné à la fête. ", "한국어 텍스트", "हिन्दी में लिखा", "一个没有大写字母的文本", ""],
 )
 def test_text_with_few_characters_gets_wordpiece_of_the_smallest_size(text):
     assert suited_vocabulary([text], 8000) == ("wordpiece", 8000)
