@@ -219,7 +219,7 @@ class SparseHead(PairHead, MaskedLM):
         body: the body below it.
     """
 
-    baseline, notes, usage, decoding = Objective.baseline, Objective.notes, Objective.usage, Objective.decoding  # type: ignore[assignment]
+    baseline, notes, decoding = Objective.baseline, Objective.notes, Objective.decoding  # type: ignore[assignment]
 
     def __init__(self, task: Sparse, body: Encoder) -> None:
         MaskedLM.__init__(self, BuildContext(body))

@@ -19,6 +19,7 @@ from unmask.data.cleaning.language import main_languages
 from unmask.data.corpus.corpus import Corpus, open_corpus
 from unmask.data.corpus.sample import read_sample
 from unmask.data.text.record_files import fingerprint_source
+from unmask.inference.fill import HEADS
 from unmask.model.model import Model, save_model
 from unmask.objectives.learner import Learner
 from unmask.objectives.teacher import TEACHER, Teacher
@@ -272,7 +273,7 @@ def _remarks(
     trainer: Trainer,
     start: InitialWeights,
 ) -> Remarks:
-    """Gather the objectives' notes, warnings and usage examples for the report of a finished run.
+    """Gather the objectives' notes and warnings, and the commands that use them, for the report of a finished run.
 
     Only objectives of the last stage were evaluated, and none if no text is held out. The heads of earlier stages are
     published, and noted.
@@ -304,7 +305,7 @@ def _remarks(
         ],
         notes=notes,
         warnings=[*start.warnings, *(text for name, part in last for text in part.warnings(name, metrics))],
-        usage=[line for name in trained for line in learner.parts[name].usage(str(run.path))],
+        usage=[f'unmask fill --model {run.path} "Text with a [MASK] in it."'] if HEADS.keys() & trained else [],
     )
 
 
