@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from unmask.data.tokenizers.tokenizer import ALL_FILES as TOKENIZER_FILES
+from unmask.families.checkpoints.config_file import ARGUMENTS
 from unmask.families.checkpoints.safetensors_file import CHECKSUMS, INDEX, read_index
 from unmask.families.checkpoints.sentence_files import LENGTH_FILES, PATTERNS
-from unmask.families.checkpoints.simpletransformers import FILE as ARGUMENTS
 from unmask.support.beside import REFUSED_FILES
 from unmask.support.errors import UserError
 from unmask.support.hub import NAME, explaining, import_hub

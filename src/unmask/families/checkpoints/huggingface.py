@@ -27,9 +27,16 @@ from torch import Tensor
 from unmask.data.text.files import read_whole, require_regular
 from unmask.data.text.json_keys import refuse_duplicates
 from unmask.families import FAMILIES, BodySettings, Family, family_of
-from unmask.families.checkpoints import simpletransformers
 from unmask.families.checkpoints.check import body_on_meta, check, check_decoder
-from unmask.families.checkpoints.config_file import CLASSES, NEW_KEY, check_config, check_files, read_activation
+from unmask.families.checkpoints.config_file import (
+    ARGUMENTS,
+    CLASSES,
+    NEW_KEY,
+    check_config,
+    check_files,
+    read_activation,
+    with_arguments,
+)
 from unmask.families.checkpoints.heads import (
     MULTI_LABEL,
     NUMBERS,
@@ -110,8 +117,8 @@ def read(directory: Path, *, allow_pickle: bool = False) -> Pretrained:
     config_file = directory / "config.json"
     check_files(directory)
     config = _read_config(config_file)
-    if (arguments := directory / simpletransformers.FILE).is_file():
-        config = simpletransformers.completed(config, _read_config(arguments), arguments)
+    if (arguments := directory / ARGUMENTS).is_file():
+        config = with_arguments(config, _read_config(arguments), arguments)
     family = _family(config, config_file)
     form = family.format
     settings, vocabulary = _settings(family, config, config_file)
