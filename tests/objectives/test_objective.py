@@ -13,12 +13,13 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from unmask.data.batches.batch import Reading, add_counts, collate
+from unmask.data.batches.batch import add_counts, collate
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.masking import MASKED, MaskingSettings
 from unmask.data.batches.permutation_masking import PermutationMaskingSettings
 from unmask.data.batches.registries import MASKINGS
 from unmask.data.batches.rng import derive_rng
+from unmask.data.batches.tokens import Reading
 from unmask.data.tokenizers.word_level import train_words
 from unmask.data.tokenizers.words import spell
 from unmask.families.bert import BertSettings

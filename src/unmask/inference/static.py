@@ -23,8 +23,9 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from unmask.data.batches.batch import Sample, Tokens
+from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
+from unmask.data.batches.tokens import Tokens
 from unmask.data.tokenizers.load import load_plain_tokenizer
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.data.tokenizers.words import encode_ragged

@@ -179,7 +179,7 @@ class Objective(nn.Module):
         return None
 
     def plan(self, batch: Batch) -> Batch:
-        """Return a batch of the host with what the objective works out there; see data/batches/plan.py."""
+        """Return a batch of the host with what the objective works out there; see `Plan`."""
         return batch
 
     def check(self) -> None:

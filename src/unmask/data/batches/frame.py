@@ -23,8 +23,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unmask.data.batches.batch import Sample, Tokens
+from unmask.data.batches.batch import Sample
 from unmask.data.batches.groups import group_sequences
+from unmask.data.batches.tokens import Tokens
 from unmask.data.tokenizers.words import Ragged, spans
 from unmask.support.errors import UserError
 

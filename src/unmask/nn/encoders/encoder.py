@@ -19,7 +19,8 @@ from unmask.nn.layers.block import Activation, FeedForward, GatedFeedForward, Se
 from unmask.nn.layers.embeddings import Embeddings
 
 if TYPE_CHECKING:
-    from unmask.data.batches.batch import Batch, Tokens
+    from unmask.data.batches.batch import Batch
+    from unmask.data.batches.tokens import Tokens
     from unmask.data.tokenizers.tokenizer import Summary
 
 BOTH_SIDES = "bidirectional context"

@@ -13,7 +13,7 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from unmask.data.batches.batch import Tokens
+from unmask.data.batches.tokens import Tokens
 from unmask.nn.encoders.encoder import HeadSpec, mean_vectors
 from unmask.support.choices import PoolingKind
 
