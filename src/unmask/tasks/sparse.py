@@ -31,8 +31,8 @@ from unmask.data.batches.tokens import Plan
 from unmask.data.labelled.columns import MATCHES, Fields
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.tokenizers.tokenizer import Tokenizer
-from unmask.families.checkpoints.heads import write_splade
 from unmask.families.checkpoints.sentence_files import read_splade
+from unmask.families.checkpoints.sentence_modules import write_splade
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.nn.layers.max_logits import max_logits
 from unmask.objectives.flops import head_flops, matrices

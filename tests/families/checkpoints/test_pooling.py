@@ -7,8 +7,8 @@ import pytest
 import torch
 import transformers
 
-from unmask.families.checkpoints.heads import Pooling, write_pooling
 from unmask.families.checkpoints.sentence_files import read_pooling
+from unmask.families.checkpoints.sentence_modules import Pooling, write_pooling
 from unmask.inference.load import load
 from unmask.model.model import load_model, save_model
 from unmask.support.errors import InputWarning, UserError

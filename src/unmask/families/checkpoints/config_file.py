@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from unmask.data.tokenizers.tokenizer import read_json
 from unmask.families.body import MAX_SIZE
-from unmask.families.checkpoints.heads import MULTI_LABEL
+from unmask.families.checkpoints.sentence_modules import CROSS_ENCODER, SENTENCES
 from unmask.support.beside import ALIASES, FAMILIES, FILES, HEAD_SIZES, REFUSED_FILES
 from unmask.support.errors import UserError
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from unmask.families.format import Format
 
 ARGUMENTS = "model_args.json"
-SENTENCES = "config_sentence_transformers.json"
-CROSS_ENCODER = "CrossEncoder"
 OLD_KEY = "sbert_ce_default_activation_function"
 """Key of config.json for the activation of a cross-encoder, before version 4 of sentence-transformers."""
 NEW_KEY = "sentence_transformers"
 """Key of config.json for a table with it, since then; since version 5.4 it is in a file of its own."""
-PROBLEMS = (None, "regression", "single_label_classification", "multi_label_classification")
+MULTI_LABEL = "multi_label_classification"
+"""problem_type of a classifier that decides on each label separately."""
+PROBLEMS = (None, "regression", "single_label_classification", MULTI_LABEL)
 ACTIVATIONS = {
     "torch.nn.modules.activation.Sigmoid": "sigmoid",
     "torch.nn.Sigmoid": "sigmoid",

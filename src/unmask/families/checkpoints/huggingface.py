@@ -31,6 +31,7 @@ from unmask.families.checkpoints.check import body_on_meta, check, check_decoder
 from unmask.families.checkpoints.config_file import (
     ARGUMENTS,
     CLASSES,
+    MULTI_LABEL,
     NEW_KEY,
     check_config,
     check_files,
@@ -38,7 +39,6 @@ from unmask.families.checkpoints.config_file import (
     with_arguments,
 )
 from unmask.families.checkpoints.heads import (
-    MULTI_LABEL,
     NUMBERS,
     OUR_KEY,
     OWN,

@@ -18,9 +18,10 @@ import msgspec
 from torch import Tensor
 
 from unmask.data.tokenizers.tokenizer import Tokenizer, read_json, read_text
-from unmask.families.checkpoints.config_file import CROSS_ENCODER, SENTENCES
-from unmask.families.checkpoints.heads import (
+from unmask.families.checkpoints.safetensors_file import read_shapes, read_tensors
+from unmask.families.checkpoints.sentence_modules import (
     ACTIVATIONS,
+    CROSS_ENCODER,
     DENSE_PART,
     LATE,
     LENGTH,
@@ -29,12 +30,12 @@ from unmask.families.checkpoints.heads import (
     PREFIX,
     PYLATE_DENSE,
     PYLATE_KEY,
+    SENTENCES,
     SPARSE_ENCODER,
     SPLADE,
     STATIC,
     Pooling,
 )
-from unmask.families.checkpoints.safetensors_file import read_shapes, read_tensors
 from unmask.nn.encoders.pooled import Dense
 from unmask.support.beside import DENSE, FILES, NORMALIZE, POOLING, SPLADE_POOLING
 from unmask.support.choices import exists
