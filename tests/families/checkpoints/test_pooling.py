@@ -49,6 +49,7 @@ def test_other_kinds_of_pooling_are_noted(tmp_path, config, found, unsupported):
         ("[", "not valid JSON"),
         ("{}{}", "not valid JSON"),
         ("[3]", "not a list of modules"),
+        ('[{"type": "x.Pooling", "path": "a", "path": "b"}]', "duplicate key 'path'"),
         ('[{"type": "x.Pooling", "path": "../a"}]', r"the path '\.\./a' is outside of the directory"),
     ],
 )

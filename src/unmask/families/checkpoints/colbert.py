@@ -18,7 +18,8 @@ from typing import Any
 import msgspec
 from torch import Tensor
 
-from unmask.data.tokenizers.tokenizer import Tokenizer, read_json, write_json
+from unmask.data.text.whole_files import read_json, write_json
+from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.families.checkpoints.safetensors_file import read_shapes, read_tensors
 from unmask.families.checkpoints.sentence_files import (
     ENDLESS,

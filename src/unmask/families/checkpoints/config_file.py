@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unmask.data.tokenizers.tokenizer import read_json
+from unmask.data.text.whole_files import read_json
 from unmask.families.body import MAX_SIZE
 from unmask.families.checkpoints.sentence_modules import CROSS_ENCODER, SENTENCES
 from unmask.support.beside import ALIASES, FAMILIES, FILES, HEAD_SIZES, REFUSED_FILES
@@ -20,7 +20,6 @@ from unmask.support.errors import UserError
 if TYPE_CHECKING:
     from unmask.families.format import Format
 
-ARGUMENTS = "model_args.json"
 OLD_KEY = "sbert_ce_default_activation_function"
 """Key of config.json for the activation of a cross-encoder, before version 4 of sentence-transformers."""
 NEW_KEY = "sentence_transformers"

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from unmask.data.tokenizers.tokenizer import ALL_FILES as TOKENIZER_FILES
-from unmask.families.checkpoints.config_file import ARGUMENTS
 from unmask.families.checkpoints.safetensors_file import CHECKSUMS, INDEX, read_index
 from unmask.families.checkpoints.sentence_files import LENGTH_FILES, PATTERNS
 from unmask.support.beside import REFUSED_FILES
@@ -19,6 +18,8 @@ from unmask.support.errors import UserError
 from unmask.support.hub import NAME, explaining, import_hub
 from unmask.support.model_card import NAME as CARD
 
+ARGUMENTS = "model_args.json"
+"""File of simpletransformers; see config_file.py."""
 _FILES = ("config.json", "model.safetensors", INDEX, CHECKSUMS, ARGUMENTS, *TOKENIZER_FILES)
 ENCODER = "0_Transformer"
 """Usual name of the folder of the encoder in a directory of sentence-transformers, if it has one."""

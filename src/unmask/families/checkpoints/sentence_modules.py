@@ -23,7 +23,7 @@ from unmask.support.errors import UserError
 from unmask.support.messages import argument
 
 if TYPE_CHECKING:
-    from unmask.data.tokenizers.tokenizer import Summary
+    from unmask.support.choices import SummaryKind
 
 MODULES, LENGTH = "modules.json", "sentence_bert_config.json"
 SENTENCES = "config_sentence_transformers.json"
@@ -159,7 +159,7 @@ def write_pooling(
     directory: Path,
     pooling: Pooling,
     width: int,
-    summary: Summary = "first",
+    summary: SummaryKind = "first",
     dense: Mapping[str, Tensor] | None = None,
 ) -> None:
     """Write the files of sentence-transformers beside a model.
