@@ -27,6 +27,7 @@ from unmask.recipes.recipe import Recipe, as_recipe
 from unmask.support import __version__
 from unmask.support.durable import replaced_directory
 from unmask.support.fingerprint import fingerprint_values
+from unmask.support.messages import call, in_command, rendered
 from unmask.support.model_card import BaseModel, Origin, model_card
 from unmask.support.settings import write
 from unmask.training.evaluate import evaluate
@@ -291,6 +292,7 @@ def _remarks(
     notes = [note for name, part in last for note in part.notes(name, metrics, constant)]
     if other := run.read_metrics("general"):
         notes.append(forgotten(other))
+    fill = rendered(call("fill", model=run.path), in_command)
     return Remarks(
         how=start.how,
         changes=start.changes,
@@ -305,7 +307,7 @@ def _remarks(
         ],
         notes=notes,
         warnings=[*start.warnings, *(text for name, part in last for text in part.warnings(name, metrics))],
-        usage=[f'unmask fill --model {run.path} "Text with a [MASK] in it."'] if HEADS.keys() & trained else [],
+        usage=[f'{fill} "Text with a [MASK] in it."'] if HEADS.keys() & trained else [],
     )
 
 
