@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
+from corpus import write_text
 
 import unmask
 from unmask.data.cleaning.clean import clean_file, file_cleanings, join_files, read_cleaned
@@ -28,7 +28,7 @@ from unmask.data.corpus.corpus import open_corpus
 from unmask.data.corpus.manifest import SkippedEntry
 from unmask.data.corpus.merge import merge_corpora
 from unmask.data.text.dividing import form_of, scan
-from unmask.data.text.documents import Skipped, TextOptions, read_documents
+from unmask.data.text.documents import TextOptions
 
 TEXT = 160e9
 """Bytes of text, the amount of RoBERTa (Liu et al. 2019, section 3.2)."""
@@ -46,16 +46,6 @@ def seconds(function: Callable[[], Any], rounds: int) -> float:
         after = resource.getrusage(resource.RUSAGE_SELF)
         taken.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     return min(taken)
-
-
-def write_lines(path: Path, megabytes: float, shared: Path) -> None:
-    """Write real documents as JSON Lines."""
-    files = sorted((shared / "text").glob("wiki[pn]*/train*.jsonl.xz"))
-    with path.open("wb") as stream:
-        for document in read_documents(files, TextOptions(), Skipped()):
-            stream.write(msgspec.json.encode({"text": document}) + b"\n")
-            if stream.tell() >= 1e6 * megabytes:
-                return
 
 
 def write_crawl(path: Path, shared: Path) -> None:
@@ -139,7 +129,7 @@ def main() -> None:
     stages = {}
     with tempfile.TemporaryDirectory() as folder:
         sources = {"text": Path(folder) / "text.jsonl", "crawl": Path(folder) / "crawl.warc.gz"}
-        write_lines(sources["text"], options.megabytes, SHARED)
+        write_text(sources["text"], options.megabytes)
         write_crawl(sources["crawl"], SHARED)
         for kind, source in sources.items():
             for key, record in measure(source, kind, tokenizer, options.rounds):

@@ -25,8 +25,8 @@ from files import english_corpus
 
 import unmask
 from unmask.data.batches.curriculum import Feed
+from unmask.data.batches.layout import DocumentSentencesSettings
 from unmask.data.batches.masking import TokenMaskingSettings
-from unmask.data.batches.one_segment import DocumentSentencesSettings
 from unmask.data.corpus.corpus import Corpus
 from unmask.model.model import Model, load_model
 from unmask.objectives.learner import Learner

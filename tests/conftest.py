@@ -21,7 +21,8 @@ import hypothesis
 import numpy as np
 import torch
 
-from unmask.data.batches.batch import TARGETS, Reading, Sample
+from unmask.data.batches.batch import TARGETS, Sample
+from unmask.data.batches.tokens import Reading
 from unmask.data.corpus.build import write_corpus
 from unmask.data.tokenizers.wordpiece import train_wordpiece
 from unmask.metrics import intervals

@@ -132,7 +132,7 @@ def test_building_a_corpus_is_measured(benchmark_module, tokenizer_directory, sh
 @pytest.mark.shared
 def test_the_cost_of_a_crawl_is_calculated_from_its_stages(benchmark_module, tokenizer_directory, shared, tmp_path):
     module = benchmark_module("crawl")
-    module.write_lines(tmp_path / "a.jsonl", 0.05, shared / "data")
+    module.write_text(tmp_path / "a.jsonl", 0.05)
     measured = {
         key["stage"]: record for key, record in module.measure(tmp_path / "a.jsonl", "text", tokenizer_directory, 1)
     }

@@ -6,8 +6,8 @@ import torch
 from msgspec.structs import replace as replace_struct
 
 from unmask.data.batches.batch import Sample
-from unmask.families.checkpoints.heads import Pooling, supported
 from unmask.families.checkpoints.sentence_files import read_pooling
+from unmask.families.checkpoints.sentence_modules import Pooling, supported
 from unmask.inference.backend import TorchBackend
 from unmask.inference.pooling import embed_samples, normalized, pooled
 from unmask.inference.predictor import Predictor

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from unmask.cli.main import main
 from unmask.families.bert import BertSettings
-from unmask.families.checkpoints.heads import Pooling
+from unmask.families.checkpoints.sentence_modules import Pooling
 from unmask.inference.evaluation.evaluate_model import evaluate
 from unmask.inference.load import load
 from unmask.inference.static import StaticPredictor, distill_tokens, principal_components, sif_weights

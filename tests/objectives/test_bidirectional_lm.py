@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy, linear
 
-from unmask.data.batches.batch import Reading, Sample, collate
+from unmask.data.batches.batch import Sample, collate
+from unmask.data.batches.tokens import Reading
 from unmask.nn.encoders.encoder import Encoded
 from unmask.objectives.bidirectional_lm import BidirectionalLM, BidirectionalLMSettings
 from unmask.objectives.flops import head_flops

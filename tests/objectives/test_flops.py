@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from torch.utils.flop_counter import FlopCounterMode
 
-from unmask.data.batches.batch import GROUP, Reading, Sample, collate
+from unmask.data.batches.batch import GROUP, Sample, collate
 from unmask.data.batches.frame import Frame
+from unmask.data.batches.tokens import Reading
 from unmask.data.corpus.build import write_corpus
 from unmask.data.tokenizers.word_level import train_words
 from unmask.data.tokenizers.words import spell

@@ -1,6 +1,7 @@
 """Masked language modeling: the loss recomputed in NumPy, and what the report says about it."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,8 +13,8 @@ from unmask.families.bert import BertSettings
 from unmask.families.modernbert import ModernBertSettings
 from unmask.objectives.flops import head_flops
 from unmask.objectives.learner import Learner, loss_weights
-from unmask.objectives.masked_lm import MaskedLMSettings
-from unmask.objectives.objective import BuildContext
+from unmask.objectives.masked_lm import MaskedLM, MaskedLMSettings
+from unmask.objectives.objective import BuildContext, Decoding, VocabularyObjective, decoder_of
 
 SETTINGS = BertSettings(layers=1, width=16, heads=2, feed_forward=32, positions=32, dropout=0.0, init_std=0.3)
 VOCABULARY = 40
@@ -62,6 +63,43 @@ def test_the_loss_is_that_of_the_formula_in_numpy(learner):
     assert loss_weights({"masked_lm": MaskedLMSettings(weight=0.5)}) == {"masked_lm": 0.5}
 
 
+class Elsewhere(MaskedLM):
+    at = "elsewhere"
+
+
+class Words(VocabularyObjective):
+    """The decoder alone."""
+
+    at = "elsewhere"
+
+    def project(self, encoder, rows):
+        return Decoding(rows, decoder_of(encoder), torch.zeros(VOCABULARY))
+
+
+def test_a_head_over_the_vocabulary_is_where_it_predicts_and_its_projection(learner):
+    """Terms, rows and loss follow from the positions and the labels of the name `at`, and from `project`."""
+    head = Elsewhere(BuildContext(learner.encoder))
+    head.load_state_dict(learner.parts["masked_lm"].state_dict())
+    others = [
+        sample.add(positions={"elsewhere": np.array([0, 6, 9])}, labels={"elsewhere": np.array([7, 8, 30])})
+        for sample in samples()
+    ]
+    renamed = [
+        replace(sample, positions={"masked": sample.positions["elsewhere"]}, labels={"masked": np.array([7, 8, 30])})
+        for sample in others
+    ]
+    expected = learner(collate([learner.prepare(sample) for sample in renamed]))["masked_lm"].sum
+    both = Learner(learner.encoder, {"own": head, "words": Words()}).eval()
+    batch = collate([both.prepare(sample) for sample in others])
+    assert batch.counts == {"own": 9, "words": 9}
+    loss = both(batch)
+    assert torch.allclose(loss["own"].sum, expected, rtol=1e-6)
+    rows = learner.encoder(batch.tokens).last[batch.positions["elsewhere"]]
+    logits = rows @ learner.encoder.words.weight.T
+    summed = torch.nn.functional.cross_entropy(logits, batch.labels["elsewhere"], reduction="sum")
+    assert torch.allclose(loss["words"].sum, summed, rtol=1e-5)
+
+
 def test_the_operations_are_those_of_the_dense_layer_and_the_decoder(learner):
     batch = collate([learner.prepare(sample) for sample in samples()])
     found = head_flops(learner.parts["masked_lm"], learner.encoder, batch)
@@ -82,6 +120,5 @@ def test_the_head_of_modernbert_has_no_biases_before_the_decoder():
     assert objective.state_dict().keys() == {"bias", "dense.weight", "norm.weight"}
 
 
-def test_the_trained_head_fills_masks_and_gives_no_warnings(learner):
-    assert learner.parts["masked_lm"].usage("run") == ['unmask fill --model run "Text with a [MASK] in it."']
+def test_the_trained_head_gives_no_warnings(learner):
     assert not learner.parts["masked_lm"].warnings("masked_lm", {"masked_lm_loss": 0.5})

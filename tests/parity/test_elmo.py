@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from unmask.data.batches.batch import Reading, Sample, collate
+from unmask.data.batches.batch import Sample, collate
+from unmask.data.batches.tokens import Reading
 from unmask.families.checkpoints import allennlp
 from unmask.model.model import load_model
 from unmask.nn.layers import lstm

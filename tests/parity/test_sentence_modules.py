@@ -6,8 +6,8 @@ import torch
 
 from unmask.data.batches.batch import Sample, collate
 from unmask.data.labelled.labelled_file import NegativeRow, Row
-from unmask.families.checkpoints.heads import MODES, Pooling
 from unmask.families.checkpoints.sentence_files import read_pooling
+from unmask.families.checkpoints.sentence_modules import MODES, Pooling
 from unmask.inference.evaluation.evaluate_model import evaluate
 from unmask.inference.load import load
 from unmask.model.model import Model, build_encoder, load_model, save_model

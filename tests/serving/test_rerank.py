@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from unmask.families.checkpoints.heads import Pooling
+from unmask.families.checkpoints.sentence_modules import Pooling
 from unmask.inference.predictor import Predictor
 from unmask.inference.search import embed_side
 from unmask.model.model import Model

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.serving.conftest import KINDS, LIMITS
-from unmask.families.checkpoints.heads import Pooling
+from unmask.families.checkpoints.sentence_modules import Pooling
 from unmask.inference import fill
 from unmask.inference.backend import TorchBackend
 from unmask.inference.export import Export, export_model

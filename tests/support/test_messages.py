@@ -131,7 +131,6 @@ def test_words_of_a_call_are_those_of_its_command(verb):
 
 COMMANDS = {
     "inference/evaluation/errors_page.py",
-    *("objectives/masked_lm.py", "objectives/permutation_lm.py"),
     *(
         f"tasks/{name}.py"
         for name in (

@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.support.card_values import LICENSES, check_languages, check_license
 from unmask.support.errors import UserError
 from unmask.support.model_card import (
+    LICENSES,
     BaseModel,
     CardSettings,
     Origin,
+    check_languages,
+    check_license,
     complete_card,
     model_card,
     read_metadata,

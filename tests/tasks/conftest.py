@@ -5,9 +5,9 @@ import torch
 
 from unmask.data.batches.batch import collate
 from unmask.data.labelled.labelled_file import NegativeRow, Row
+from unmask.objectives.learner import joint_gradients
 from unmask.recipes.recipe import FinetuningRecipe, read_recipe
 from unmask.support.settings import convert, parse_overrides, put, write
-from unmask.training.joint import joint_gradients
 from unmask.workflows.finetuning.finetune import finetune
 
 

@@ -14,8 +14,8 @@ import unmask
 from unmask.cli.main import main
 from unmask.data.batches.batch import collate
 from unmask.data.labelled.labelled_file import NegativeRow, Row, read_rows
-from unmask.families.checkpoints.heads import Pooling, write_pooling
 from unmask.families.checkpoints.sentence_files import read_pooling
+from unmask.families.checkpoints.sentence_modules import Pooling, write_pooling
 from unmask.model.model import Model, save_model
 from unmask.objectives.learner import Learner
 from unmask.support.errors import UserError

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from unmask.data.batches.frame import Frame
+from unmask.data.batches.layout import Single
 from unmask.data.batches.masking import TokenMasking, TokenMaskingSettings
-from unmask.data.batches.one_segment import Single
 from unmask.data.batches.registries import LAYOUTS, MASKINGS
 from unmask.data.batches.rng import derive_rng
 from unmask.data.text.documents import Skipped, TextOptions, read_documents
@@ -30,7 +30,7 @@ from unmask.testing import (
     check_reader,
 )
 from unmask.training.optimizer import Optimizer
-from unmask.training.optimizers import OPTIMIZERS
+from unmask.training.settings import OPTIMIZERS
 from unmask.workflows import EXPORTERS
 
 SHAPES = {"bert": {"layers": 2, "width": 32, "heads": 2, "feed_forward": 64, "positions": 64, "dropout": 0.0}}

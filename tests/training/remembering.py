@@ -19,9 +19,10 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from unmask.data.batches.batch import TARGETS, Reading, Sample, collate
+from unmask.data.batches.batch import TARGETS, Sample, collate
 from unmask.data.batches.rng import derive_rng
 from unmask.data.batches.sources import Stage
+from unmask.data.batches.tokens import Reading
 from unmask.families.xlnet import XlnetSettings
 from unmask.nn.encoders.encoder import CARRY, NOTHING, Encoded, HeadSpec
 from unmask.nn.encoders.two_streams import TwoStreams

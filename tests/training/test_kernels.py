@@ -8,7 +8,7 @@ import torch
 
 from unmask.training import kernels
 from unmask.training.optimizer_settings import AdamWSettings
-from unmask.training.optimizers import OPTIMIZERS
+from unmask.training.settings import OPTIMIZERS
 
 SHAPES = [(5, 3), (7,), (2, 4)]
 PRIVATE = [

@@ -9,7 +9,7 @@ from torch import nn
 
 from unmask.recipes.recipe import read_recipe
 from unmask.training.optimizer_settings import AdamWSettings
-from unmask.training.optimizers import OPTIMIZERS
+from unmask.training.settings import OPTIMIZERS
 from unmask.workflows.pretraining.start import build_learner
 
 KINDS = ["adamw", "lamb"]

@@ -13,7 +13,7 @@ import torch
 import unmask
 from unmask.data.tokenizers.train import train_wordpiece
 from unmask.families.bert import BertSettings
-from unmask.families.checkpoints.heads import Pooling
+from unmask.families.checkpoints.sentence_modules import Pooling
 from unmask.inference.predictor import Predictor
 from unmask.inference.stream import identity
 from unmask.model.model import Model, load_model, save_model

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from unmask.cli.main import main
-from unmask.families.checkpoints.heads import Pooling
+from unmask.families.checkpoints.sentence_modules import Pooling
 from unmask.inference import search
 from unmask.inference.load import load
 from unmask.model.model import Model, build_encoder, save_model

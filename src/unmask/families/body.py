@@ -12,7 +12,6 @@ from typing import ClassVar
 import msgspec
 
 from unmask.data.batches.sources import STREAMS
-from unmask.data.tokenizers.tokenizer import Summary
 from unmask.nn.encoders.encoder import (
     BOTH_SIDES,
     CARRY,
@@ -33,6 +32,7 @@ from unmask.nn.layers.embeddings import Embeddings
 from unmask.nn.layers.norm import LayerNorm, NormedPooler, Pooler
 from unmask.nn.layers.plain_attention import AttentionSpec
 from unmask.nn.layers.rotary import Rotation
+from unmask.support.choices import SummaryKind
 from unmask.support.errors import counted
 
 MAX_LAYERS = 1000
@@ -60,7 +60,7 @@ class BodySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     dropout: float = 0.1
     head_dropout: float | None = None
 
-    summary: ClassVar[Summary] = "first"
+    summary: ClassVar[SummaryKind] = "first"
     capabilities: ClassVar[frozenset[str]] = frozenset()
     library: ClassVar[str] = "transformers"
 
@@ -83,7 +83,7 @@ class BodySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return f"{counted(self.layers, 'layer')}, width {self.width}"
 
     @property
-    def pretraining(self) -> Summary:
+    def pretraining(self) -> SummaryKind:
         """How texts are framed in pretraining: as in tasks, except for GPT's last token, which only tasks have."""
         return "first" if self.summary == "extract" else self.summary
 

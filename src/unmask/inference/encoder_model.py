@@ -10,7 +10,7 @@ import numpy as np
 
 from unmask.data.batches.batch import Sample
 from unmask.data.labelled.labelled_file import Row
-from unmask.families.checkpoints.heads import Pooling, supported
+from unmask.families.checkpoints.sentence_modules import Pooling, supported
 from unmask.inference.backend import Backend
 from unmask.inference.features import Features, collect_features, frame_words, write_features
 from unmask.inference.fill import Filling, fill_masks

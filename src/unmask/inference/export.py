@@ -25,9 +25,9 @@ from torch.export import Dim
 
 from unmask.data.batches.batch import Sample
 from unmask.families.checkpoints.check import write_checksums
-from unmask.families.checkpoints.heads import DENSE, write_pooling
 from unmask.families.checkpoints.hub import MANIFEST
 from unmask.families.checkpoints.huggingface import write_config
+from unmask.families.checkpoints.sentence_modules import DENSE, write_pooling
 from unmask.inference.backend import Backend, TorchBackend
 from unmask.inference.engines import multiplies_signed_bytes, need, openvino_computes_bf16, program_file
 from unmask.inference.exported import ExportManifest, open_exported, outputs, write_check

@@ -25,11 +25,12 @@ from unmask.data.batches.frame import adopt_framing
 from unmask.data.batches.groups import Group
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.families.checkpoints.check import body_on_meta, check_checksums
-from unmask.families.checkpoints.heads import DENSE, NAMED
+from unmask.families.checkpoints.heads import NAMED
 from unmask.families.checkpoints.hub import CHECK, MANIFEST
 from unmask.families.checkpoints.huggingface import read_settings
 from unmask.families.checkpoints.safetensors_file import CHECKSUMS
 from unmask.families.checkpoints.sentence_files import read_dense, read_pooling
+from unmask.families.checkpoints.sentence_modules import DENSE
 from unmask.inference.backend import Backend, finite, in_order, run_in_batches
 from unmask.inference.engines import ENGINES, Arrays, Engine, program_file
 from unmask.inference.program import FEATURES, INPUTS, ProgramSignature, probes

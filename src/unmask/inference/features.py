@@ -30,8 +30,8 @@ from unmask.inference.backend import Backend
 from unmask.support.durable import check_folder, create, named, replace_file, sync
 from unmask.support.errors import UnmaskError, UserError
 from unmask.support.messages import argument
+from unmask.support.tensor_file import Described, header_of
 from unmask.tasks.rows import are_pairs, cut_and_wrap
-from unmask.training.checkpoint import Described, header_of
 
 SUFFIXES = (".npy", ".safetensors")
 

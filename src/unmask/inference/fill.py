@@ -17,9 +17,10 @@ import msgspec
 import numpy as np
 import torch
 
-from unmask.data.batches.batch import TARGETS, Reading, Sample
+from unmask.data.batches.batch import TARGETS, Sample
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.masking import MASKED
+from unmask.data.batches.tokens import Reading
 from unmask.nn.encoders.encoder import LEFT_TO_RIGHT
 from unmask.objectives import OBJECTIVES
 from unmask.support.errors import UserError, check_count, check_unicode

@@ -21,7 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unmask.data.batches.batch import Sample, Tokens, collate
+from unmask.data.batches.batch import Sample, collate
+from unmask.data.batches.tokens import Tokens
 from unmask.data.labelled.tagged_sentence import TaggedSentence, join_words, split_text
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.inference.backend import Backend, finite, in_order, inference_copy

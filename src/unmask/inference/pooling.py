@@ -1,4 +1,4 @@
-"""The vector of a text, made of the hidden states of its tokens; checkpoints/heads.py has how models state it.
+"""The vector of a text, made of the hidden states of its tokens; how models state it: checkpoints/sentence_modules.py.
 
 The tokens of a text as a model reads it, special tokens included, with their offsets in the text.
 
@@ -19,7 +19,7 @@ from torch import Tensor
 from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
 from unmask.data.tokenizers.tokenizer import Tokenizer
-from unmask.families.checkpoints.heads import DENSE, DENSE_PART, Pooling
+from unmask.families.checkpoints.sentence_modules import DENSE, DENSE_PART, Pooling
 from unmask.inference.backend import Backend, finite
 from unmask.nn.encoders.pooled import DenseLayers
 from unmask.support.choices import PoolingKind

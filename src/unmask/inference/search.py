@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from unmask.data.labelled.labelled_file import Row
-from unmask.families.checkpoints.heads import DOT, supported
+from unmask.families.checkpoints.sentence_modules import DOT, supported
 from unmask.inference.backend import finite
 from unmask.inference.predictor import Predictor
 from unmask.nn.layers.max_logits import max_sim, select

@@ -23,15 +23,16 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from unmask.data.batches.batch import Sample, Tokens
+from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
+from unmask.data.batches.tokens import Tokens
 from unmask.data.tokenizers.load import load_plain_tokenizer
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.data.tokenizers.words import encode_ragged
 from unmask.families.checkpoints.check import check_checksums, write_checksums
-from unmask.families.checkpoints.heads import Pooling, supported, write_static_modules
 from unmask.families.checkpoints.safetensors_file import read_indices, read_shapes, read_tensors
 from unmask.families.checkpoints.sentence_files import static_folder
+from unmask.families.checkpoints.sentence_modules import Pooling, supported, write_static_modules
 from unmask.inference.backend import TorchBackend
 from unmask.inference.pooling import embed_samples, finished
 from unmask.inference.predictor import Predictor

@@ -19,8 +19,9 @@ from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.families import BodySettings
 from unmask.families.checkpoints import hub, huggingface
 from unmask.families.checkpoints.check import check_size, write_checksums
-from unmask.families.checkpoints.heads import DENSE, DENSE_PART, POOLED, Pooling, width_of, write_pooling
+from unmask.families.checkpoints.heads import POOLED
 from unmask.families.checkpoints.sentence_files import read_dense, read_pooling
+from unmask.families.checkpoints.sentence_modules import DENSE, DENSE_PART, Pooling, width_of, write_pooling
 from unmask.model.directory import find, find_tokenizer
 from unmask.model.stored import num_new, read_beside, read_directory, read_task
 from unmask.nn.encoders.downstream import Downstream, DownstreamSettings

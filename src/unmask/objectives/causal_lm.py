@@ -12,10 +12,11 @@ any.
 from __future__ import annotations
 
 import numpy as np
+from torch import Tensor
 
-from unmask.data.batches.batch import Batch, Sample
+from unmask.data.batches.batch import Sample
 from unmask.data.batches.masking import WHOLE_TEXT
-from unmask.nn.encoders.encoder import LEFT_TO_RIGHT, TOKEN_EMBEDDINGS, Encoded, Encoder
+from unmask.nn.encoders.encoder import LEFT_TO_RIGHT, TOKEN_EMBEDDINGS, Encoder
 from unmask.objectives.objective import (
     BuildContext,
     Decoding,
@@ -48,7 +49,7 @@ class CausalLM(VocabularyObjective):
             counts={name: len(sample) - 1},
         )
 
-    def decoding(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Decoding:
-        """See `Objective`; the rows are (targets, width)."""
-        rows, decoder = encoded.last.index_select(0, batch.positions[self.at]), decoder_of(encoder)
+    def project(self, encoder: Encoder, rows: Tensor) -> Decoding:
+        """See `VocabularyObjective`."""
+        decoder = decoder_of(encoder)
         return Decoding(rows, decoder, decoder.new_zeros(encoder.vocabulary))

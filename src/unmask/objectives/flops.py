@@ -17,8 +17,9 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from unmask.data.batches.batch import Batch, Tokens
+from unmask.data.batches.batch import Batch
 from unmask.data.batches.frame import cut_windows
+from unmask.data.batches.tokens import Tokens
 from unmask.data.tokenizers.words import PADDING
 from unmask.nn.encoders.downstream import Downstream
 from unmask.nn.encoders.encoder import POOLER, TWO_LMS, Encoder, WithPooler

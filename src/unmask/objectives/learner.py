@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
 from typing import cast
@@ -144,6 +144,52 @@ class Learner(nn.Module):
         few = len(rows) < MOST_ROWS * len(batch.tokens.ids)
         any_rows = len(rows) > 0 or TWO_STREAMS in self.encoder.provides  # whose queries may be all that is read
         return (rows,) if few and any_rows else ()
+
+
+@dataclass(frozen=True)
+class JointGradients:
+    """A loss that compares all sequences of a step, and its gradient; see `joint_gradients`.
+
+    Attributes:
+        loss: the loss of all micro-batches.
+        gradients: that with respect to the outputs of each micro-batch, (sequences, any number) each.
+    """
+
+    loss: Loss
+    gradients: Sequence[Tensor]
+
+    def attach(self, batch: Batch, index: int) -> Batch:
+        """Return a micro-batch with its gradient, from which `Learner.forward` continues."""
+        return replace(batch, labels={**batch.labels, GRADIENT: self.gradients[index]})
+
+
+def joint_gradients(
+    learner: Learner, micro_batches: Sequence[Batch], seed_dropout: Callable[[int], None]
+) -> JointGradients:
+    """Return the loss of a step whose only objective is `joint`, and its gradient, in the memory of a micro-batch.
+
+    This is GradCache (Gao et al. 2021, section 3): the gradient is that with respect to the outputs of each
+    micro-batch. The training loop then computes each micro-batch a second time, and continues the gradient into the
+    encoder: it is that of the step as a whole, for one more forward pass. Both passes draw the same dropout, as they
+    are seeded alike. The first one records the graph of a micro-batch, too, and drops it at once: without a graph, some
+    kernels are others, and outputs would differ by rounding.
+
+    Args:
+        learner: the learner, in training mode.
+        micro_batches: the micro-batches of the step, on the learner's device.
+        seed_dropout: called before each micro-batch with its index.
+    """
+    computed = []
+    for index, batch in enumerate(micro_batches):
+        seed_dropout(index)
+        computed.append(learner.outputs(batch).detach())
+    outputs = torch.cat(computed).requires_grad_()  # (sequences, any number)
+    ((name, objective),) = learner.active(micro_batches[0]).items()
+    part = objective.compare(outputs, micro_batches)
+    (gradient,) = torch.autograd.grad(part.sum, outputs)
+    return JointGradients(
+        Loss({name: part._replace(sum=part.sum.detach())}, {}), gradient.split_with_sizes([*map(len, computed)])
+    )
 
 
 def loss_weights(objectives: Mapping[str, ObjectiveSettings]) -> dict[str, float]:

@@ -10,14 +10,12 @@ is not tied (`HeadSpec.untied`) it is the decoder alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 
-from unmask.data.batches.batch import Batch, Sample
+from unmask.data.batches.batch import Batch
 from unmask.data.batches.masking import MASKED
-from unmask.nn.encoders.encoder import BOTH_SIDES, TOKEN_EMBEDDINGS, Encoded, Encoder
+from unmask.nn.encoders.encoder import BOTH_SIDES, TOKEN_EMBEDDINGS, Encoder
 from unmask.nn.layers.block import ACTIVATIONS
 from unmask.nn.layers.linear import Linear
 from unmask.nn.layers.norm import LayerNorm
@@ -41,7 +39,7 @@ class MaskedLMSettings(ObjectiveSettings, frozen=True, kw_only=True):
 
 
 class MaskedLM(VocabularyObjective):
-    """See the module.
+    """See the module; subclasses predict the tokens at other positions, `at`.
 
     Args:
         context: the body below the head.
@@ -68,25 +66,13 @@ class MaskedLM(VocabularyObjective):
         """See `VocabularyObjective`."""
         return self.bias if self.decoder is None else self.decoder.bias
 
-    def prepare(self, sample: Sample, name: str) -> Sample:
-        """See `Objective`."""
-        return sample.add(counts={name: len(sample.labels["masked"])})
-
     def reads(self, encoder: Encoder, batch: Batch) -> Tensor | None:
         """See `Objective`."""
-        return batch.positions["masked"]
-
-    def decoding(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Decoding:
-        """See `Objective`; the rows are (masked, width of the embeddings)."""
-        return self.project(encoder, encoded.last.index_select(0, batch.positions["masked"]))
+        return batch.positions[self.at]
 
     def project(self, encoder: Encoder, rows: Tensor) -> Decoding:
-        """Return the factors of the logits of rows of the last layer, (rows, width)."""
+        """See `VocabularyObjective`; the factors are (targets, width of the embeddings), or its own decoder's."""
         if self.decoder is not None:
             weight, bias = self.decoder.weight, self.decoder.bias
             return Decoding(rows, weight, weight.new_zeros(len(weight)) if bias is None else bias)
         return Decoding(self.norm(self.activation(self.dense(rows))), decoder_of(encoder), self.bias)
-
-    def usage(self, model: str) -> Sequence[str]:
-        """See `Objective`."""
-        return [f'unmask fill --model {model} "Text with a [MASK] in it."']

@@ -179,7 +179,7 @@ class Objective(nn.Module):
         return None
 
     def plan(self, batch: Batch) -> Batch:
-        """Return a batch of the host with what the objective works out there; see data/batches/plan.py."""
+        """Return a batch of the host with what the objective works out there; see `Plan`."""
         return batch
 
     def check(self) -> None:
@@ -258,13 +258,11 @@ class Objective(nn.Module):
         """Return warnings about held-out metrics, such as that nothing was learned."""
         return ()
 
-    def usage(self, model: str) -> Sequence[str]:
-        """Return example commands that use the trained head of a model."""
-        return ()
-
 
 class VocabularyObjective(Objective):
     """Base class of objectives that predict tokens by a decoder over the vocabulary: those in the labels named `at`.
+
+    Subclasses define `at` and `project`, from which the number of terms, the loss and the accuracy follow.
 
     Attributes:
         tied: whether the decoder is the table of token embeddings; if not, it is a layer of the head.
@@ -278,8 +276,16 @@ class VocabularyObjective(Objective):
         return None
 
     @abstractmethod
+    def project(self, encoder: Encoder, rows: Tensor) -> Decoding:
+        """Return the factors of the logits of some tokens, given their vectors of the last layer, (targets, width)."""
+
+    def prepare(self, sample: Sample, name: str) -> Sample:
+        """See `Objective`: one term per label."""
+        return sample.add(counts={name: len(sample.labels[self.at])})
+
     def decoding(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Decoding:
-        """See `Objective`."""
+        """See `Objective`: those of the tokens at the positions named `at`."""
+        return self.project(encoder, encoded.last.index_select(0, batch.positions[self.at]))
 
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
         """Return logits over the vocabulary, (targets, vocabulary)."""

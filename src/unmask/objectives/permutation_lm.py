@@ -9,12 +9,10 @@ Yang et al. 2019, sections 2.2 to 2.4. The head is a decoder tied to the token e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 
-from unmask.data.batches.batch import TARGETS, Batch, Sample
+from unmask.data.batches.batch import TARGETS, Batch
 from unmask.nn.encoders.encoder import TOKEN_EMBEDDINGS, TWO_STREAMS, Encoded, Encoder
 from unmask.objectives.objective import (
     BuildContext,
@@ -53,19 +51,15 @@ class PermutationLM(VocabularyObjective):
         """See `VocabularyObjective`."""
         return self.bias
 
-    def prepare(self, sample: Sample, name: str) -> Sample:
-        """See `Objective`."""
-        return sample.add(counts={name: len(sample.labels[TARGETS])})
-
     def reads(self, encoder: Encoder, batch: Batch) -> Tensor | None:
         """See `Objective`: no token, only queries."""
         return batch.positions[TARGETS][:0]
 
+    def project(self, encoder: Encoder, rows: Tensor) -> Decoding:
+        """See `VocabularyObjective`."""
+        return Decoding(rows, decoder_of(encoder), self.bias)
+
     def decoding(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Decoding:
         """See `Objective`; the rows are the query stream, (targets, width)."""
         assert encoded.queries is not None, "the masking gives targets"
-        return Decoding(encoded.queries, decoder_of(encoder), self.bias)
-
-    def usage(self, model: str) -> Sequence[str]:
-        """See `Objective`."""
-        return [f'unmask fill --model {model} "Text with a [MASK] in it."']
+        return self.project(encoder, encoded.queries)

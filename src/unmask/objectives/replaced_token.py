@@ -28,9 +28,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from unmask.data.batches.batch import Batch, Sample, Tokens
+from unmask.data.batches.batch import Batch, Sample
 from unmask.data.batches.masking import MASKED
 from unmask.data.batches.rng import derive_rng
+from unmask.data.batches.tokens import Tokens
 from unmask.nn.encoders.encoder import BOTH_SIDES, NARROW_BLOCKS, TOKEN_EMBEDDINGS, Encoded, Encoder
 from unmask.nn.encoders.transformer import Layer
 from unmask.nn.layers.block import ACTIVATIONS

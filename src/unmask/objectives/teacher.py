@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from unmask.data.batches.batch import Batch, Tokens
+from unmask.data.batches.batch import Batch
+from unmask.data.batches.tokens import Tokens
 from unmask.nn.encoders.encoder import NOTHING, Encoded, Encoder, Keep
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import fingerprint, fingerprint_values

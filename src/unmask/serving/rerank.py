@@ -22,7 +22,7 @@ from msgspec import Meta
 from unmask.data.batches.batch import total_length
 from unmask.data.batches.frame import Frame
 from unmask.data.tokenizers.tokenizer import Ids
-from unmask.families.checkpoints.heads import DOT
+from unmask.families.checkpoints.sentence_modules import DOT
 from unmask.serving.batcher import ComputeJob
 from unmask.serving.refusals import invalid, too_long
 from unmask.serving.served import Served, cut

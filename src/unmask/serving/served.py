@@ -15,7 +15,7 @@ import numpy as np
 from unmask.data.batches.batch import Sample, total_length
 from unmask.data.batches.frame import Frame
 from unmask.data.tokenizers.tokenizer import Ids
-from unmask.families.checkpoints.heads import supported
+from unmask.families.checkpoints.sentence_modules import supported
 from unmask.inference.backend import in_order
 from unmask.inference.entailment import knows_labels
 from unmask.inference.explanation import explains

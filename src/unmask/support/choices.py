@@ -20,6 +20,8 @@ InferenceEngine = Literal["torch", "auto"]
 PoolingKind = Literal["mean", "cls", "max", "weighted-mean", "last", "mean-sqrt"]
 """The vector of a text: the mean of all tokens, the vector where the model reads that of a text, the maximum, the mean
 weighted by position, the last token, or the sum divided by the square root of the number of tokens."""
+SummaryKind = Literal["first", "extract", "last"]
+"""The position from which a model takes the vector of a text; see data/batches/frame.py."""
 PromptName = Literal["query", "document"]
 """What a text is in a search, as models may have another prompt for each."""
 MinedRows = Literal["triplets", "tuples", "graded"]

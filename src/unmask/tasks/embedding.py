@@ -25,7 +25,7 @@ from torch import Tensor
 from unmask.data.batches.batch import Batch
 from unmask.data.labelled.columns import MATCHES, SIMILARITY, Fields
 from unmask.data.labelled.labelled_file import Row
-from unmask.families.checkpoints.heads import Pooling, supported
+from unmask.families.checkpoints.sentence_modules import Pooling, supported
 from unmask.metrics import regression as metrics
 from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from unmask.data.batches.batch import GROUP, UNSEEN, Batch, Sample
-from unmask.data.batches.plan import Plan
+from unmask.data.batches.tokens import Plan
 from unmask.data.labelled.columns import MATCHES, Fields
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.tokenizers.tokenizer import Tokenizer

@@ -5,7 +5,7 @@ the first ones. Output: the loss of the pairs.
 
 Each first text should find its own second text among those of its step (Henderson et al. 2017, section 4.4;
 `MultipleNegativesRankingLoss` of sentence-transformers). The negatives are all those of the step on the same device,
-also if it is split into micro-batches (training/joint.py; `CachedMultipleNegativesRankingLoss` there). Unlike there,
+also if it is split into micro-batches (`joint_gradients`; `CachedMultipleNegativesRankingLoss` there). Unlike there,
 pairs that share a text with a pair are not its negatives, nor are their second texts where they are negatives of other
 rows. The negatives of all other rows are those of each row too, unless they are equal to one of its own two texts; rows
 may have different numbers of them.

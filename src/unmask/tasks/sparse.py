@@ -27,12 +27,12 @@ from msgspec import Meta
 from torch import Tensor
 
 from unmask.data.batches.batch import Batch, Sample
-from unmask.data.batches.plan import Plan
+from unmask.data.batches.tokens import Plan
 from unmask.data.labelled.columns import MATCHES, Fields
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.tokenizers.tokenizer import Tokenizer
-from unmask.families.checkpoints.heads import write_splade
 from unmask.families.checkpoints.sentence_files import read_splade
+from unmask.families.checkpoints.sentence_modules import write_splade
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.nn.layers.max_logits import max_logits
 from unmask.objectives.flops import head_flops, matrices
@@ -219,7 +219,7 @@ class SparseHead(PairHead, MaskedLM):
         body: the body below it.
     """
 
-    baseline, notes, usage, decoding = Objective.baseline, Objective.notes, Objective.usage, Objective.decoding  # type: ignore[assignment]
+    baseline, notes, decoding = Objective.baseline, Objective.notes, Objective.decoding  # type: ignore[assignment]
 
     def __init__(self, task: Sparse, body: Encoder) -> None:
         MaskedLM.__init__(self, BuildContext(body))

@@ -24,7 +24,7 @@ from unmask.data.labelled.identities import Identities
 from unmask.data.labelled.table import Source
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.families.body import BodySettings
-from unmask.families.checkpoints.heads import Pooling
+from unmask.families.checkpoints.sentence_modules import Pooling
 from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import Encoder, HeadSpec
 from unmask.objectives.objective import Objective

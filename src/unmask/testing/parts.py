@@ -32,7 +32,7 @@ from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext
 from unmask.support.fingerprint import fingerprint
 from unmask.training.optimizer import Optimizer
-from unmask.training.optimizers import OPTIMIZERS
+from unmask.training.settings import OPTIMIZERS
 from unmask.workflows import EXPORTERS
 
 NOUNS = ("dog", "cat", "poem", "river")

@@ -13,22 +13,18 @@ background.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from math import prod
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import safetensors
 import safetensors.torch
-import torch
 from torch import Tensor
 
 from unmask.data.batches.sources import Cursor
@@ -36,6 +32,7 @@ from unmask.support.durable import create, named, sync
 from unmask.support.errors import UnmaskError, UserError
 from unmask.support.fingerprint import sha256
 from unmask.support.messages import argument
+from unmask.support.tensor_file import in_order, write_tensors
 from unmask.training.shards import Shards
 
 MODEL_FILE, OPTIMIZER_FILE = "model.safetensors", "optimizer.safetensors"
@@ -44,22 +41,6 @@ KEPT = 2
 """Number of newest checkpoints that are kept."""
 WRITING = ".writing-"
 """Start of the name of a checkpoint's directory while it is written."""
-DTYPES = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.int64: "I64",
-    torch.int32: "I32",
-    torch.int16: "I16",
-    torch.int8: "I8",
-    torch.uint8: "U8",
-    torch.bool: "BOOL",
-}
-ALIGNMENT = 8
-
-Described = Mapping[str, tuple[torch.dtype, Sequence[int]]]
-"""Dtype and shape of tensors by name."""
 
 
 class Progress(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -364,47 +345,3 @@ def _write(path: Path, content: bytes) -> None:
 def copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return copies of tensors in the host's memory, without graph."""
     return {name: value.detach().to("cpu", copy=True).contiguous() for name, value in tensors.items()}
-
-
-def in_order(described: Described) -> list[str]:
-    """Return the names of tensors in the order in which they are written."""
-    return sorted(described, key=lambda name: (-described[name][0].itemsize, name))
-
-
-def header_of(described: Described, metadata: Mapping[str, str] | None = None) -> tuple[bytes, dict[str, int]]:
-    """Return the header of a file of safetensors, and where after it each tensor begins, in the order of `in_order`.
-
-    The format (https://huggingface.co/docs/safetensors): the length of the header, 8 bytes little endian; the header,
-    JSON that maps each name to dtype, shape and position; the tensors, without gaps. Files are those of `safetensors`,
-    with the tensors in the same order: the widest dtype first, then by name, so that each of them is aligned.
-    """
-    entries: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
-    starts, end = dict[str, int](), 0
-    for name in in_order(described):
-        dtype, shape = described[name]
-        starts[name], end = end, end + dtype.itemsize * prod(shape)
-        entries[name] = {"dtype": DTYPES[dtype], "shape": list(shape), "data_offsets": [starts[name], end]}
-    header = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
-    header += b" " * (-len(header) % ALIGNMENT)
-    return len(header).to_bytes(8, "little") + header, starts
-
-
-def write_tensors(path: Path, described: Described, tensors: Iterable[Tensor]) -> None:
-    """Write a file of safetensors one tensor at a time, so that no more than one of them has to be in memory.
-
-    It is not flushed to the disk.
-
-    Args:
-        path: the file.
-        described: dtype and shape of each tensor.
-        tensors: the tensors, on the CPU, in the order of `in_order`.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    header, starts = header_of(described)
-    with named(path), create(path) as file:
-        file.write(header)
-        for name, tensor in zip(starts, tensors, strict=True):
-            assert (tensor.dtype, tuple(tensor.shape)) == (described[name][0], tuple(described[name][1])), name
-            file.write(tensor.contiguous().view(-1).view(torch.uint8).numpy().data)

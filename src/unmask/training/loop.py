@@ -23,7 +23,7 @@ from unmask.data.batches.rng import derive_seed
 from unmask.data.batches.sources import Source
 from unmask.data.batches.steps import report_lost_workers
 from unmask.objectives.flops import cost_of_lengths, forward_flops
-from unmask.objectives.learner import Learner
+from unmask.objectives.learner import Learner, joint_gradients
 from unmask.support.environment import SMALLER, check_memory, naming_shortage
 from unmask.support.errors import UnmaskError, UserError
 from unmask.support.messages import argument
@@ -42,7 +42,6 @@ from unmask.training.evaluate import (
     summarize,
 )
 from unmask.training.interrupt import Interrupt, Interrupted
-from unmask.training.joint import joint_gradients
 from unmask.training.machine import KERNELS, Machine, keep_few_kernels
 from unmask.training.precision import PROBE, LossScale, name_remedy
 from unmask.training.processes import Processes, Sums

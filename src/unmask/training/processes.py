@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from heapq import heappop, heappush
 from traceback import clear_frames
 from types import TracebackType
 from typing import Any, ClassVar, TypeVar, cast
@@ -25,6 +26,30 @@ BUCKET = 1 << 23
 """Approximate number of elements per all-reduce."""
 
 _T = TypeVar("_T")
+
+
+def divide(costs: Sequence[float], number: int) -> list[list[int]]:
+    """Divide items among a number of processes, which then take about as long; return the indices of each one's.
+
+    A step ends when the slowest process has ended, so that every n-th of the samples by length, which gives one process
+    the longer one each time, costs time. Instead each item, the most expensive first, goes to the process that has
+    least to do so far (Graham 1969, which is at most a third slower than the best division, and mostly within a
+    thousandth of the mean).
+
+    Args:
+        costs: cost of each item.
+        number: number of processes.
+
+    Returns:
+        The indices of the items of each process, in order.
+    """
+    parts: list[list[int]] = [[] for _ in range(number)]
+    loads = [(0.0, process) for process in range(number)]  # a heap
+    for index in sorted(range(len(costs)), key=costs.__getitem__, reverse=True):
+        load, process = heappop(loads)
+        parts[process].append(index)
+        heappush(loads, (load + costs[index], process))
+    return [sorted(part) for part in parts]
 
 
 class Processes:
@@ -84,9 +109,17 @@ class Processes:
         """Whether this is the main process, which alone reads and writes the run directory."""
         return self.rank == 0
 
-    def share(self, items: Sequence[_T]) -> list[_T]:
-        """Return this process's share: every `size`-th item, so that sorted items are distributed evenly."""
-        return list(items[self.rank :: self.size])
+    def share(self, items: Sequence[_T], costs: Sequence[float] | None = None) -> list[_T]:
+        """Return this process's share, in order.
+
+        Args:
+            items: the items of all processes.
+            costs: how long each takes, in any unit, so that all processes take about as long (see `divide`); None:
+                every `size`-th item is this process's, so that sorted items are distributed evenly.
+        """
+        if costs is None or self.size == 1:
+            return list(items[self.rank :: self.size])
+        return [items[index] for index in divide(costs, self.size)[self.rank]]
 
     def gather(self, value: _T) -> list[_T]:
         """Return the value of each process, in the order of their ranks."""

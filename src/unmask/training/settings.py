@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, TypeAlias, Union
 
 import msgspec
 
 from unmask.data.batches.sources import Source, stage_ends
 from unmask.support.model_card import CardSettings
-from unmask.training.optimizers import AnyOptimizer
+from unmask.support.plugins import Registry
+from unmask.training.optimizer_settings import AdamWSettings, LambSettings, MuonSettings, OptimizerSettings
 
 LARGEST = 1e15
 """Maximum budget in any unit, below the whole numbers that floats do not have (from 9e15)."""
@@ -30,6 +31,16 @@ FORWARDS_PER_STEP = 3
 
 Distribution = Literal["replicate", "shard", "hybrid"]
 """Ways to distribute the weights over several processes."""
+OPTIMIZERS: Registry[type[OptimizerSettings]] = Registry(
+    "unmask.optimizers", {"adamw": AdamWSettings, "lamb": LambSettings, "muon": MuonSettings}
+)
+"""Settings classes by `kind` in [optimizer]; packages with optimizers of their own import optimizer_settings.py."""
+
+if TYPE_CHECKING:
+    AnyOptimizer: TypeAlias = OptimizerSettings
+else:
+    AnyOptimizer = Union[tuple(OPTIMIZERS.values())]  # noqa: UP007 (number of members known only at run time)
+"""Type of [optimizer] in a recipe."""
 
 
 class BatchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

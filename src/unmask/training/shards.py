@@ -15,8 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from unmask.training.balance import divide
-from unmask.training.processes import Processes
+from unmask.training.processes import Processes, divide
 
 AT_ONCE = 1 << 24
 """Approximate number of elements of whole matrices that a process has at once."""

@@ -13,7 +13,6 @@ from unmask.data.batches.sources import Cursor, Source, stage_at
 from unmask.data.batches.steps import Step, Steps
 from unmask.support.errors import UserError
 from unmask.support.messages import setting
-from unmask.training.balance import share_by_cost
 from unmask.training.checkpoint import Progress
 from unmask.training.processes import Processes
 from unmask.training.settings import BatchSettings
@@ -29,7 +28,9 @@ class StepFeed:
         plan: see `Steps`.
         processes: the processes that share each step.
         workers: number of processes that make batches in advance.
-        cost: cost of a sample by its length, by which steps are shared; None: each process gets every n-th sample.
+        cost: cost of a sample by its length, by which steps are shared; None: each process gets every n-th sample. So
+            it is with streams, of whose state a process has its own, and where samples are compared with all others of
+            their process, which needs equal numbers.
 
     Raises:
         UserError: the source has streams, and a batch is not one window of each stream.
@@ -88,10 +89,8 @@ class StepFeed:
 
     def share(self, samples: list[Sample]) -> list[Sample]:
         """Return this process's samples of a step, given sorted by length or by stream."""
-        if self.cost is None:
-            return self.processes.share(samples)
-        costs = [self.cost(len(sample)) for sample in samples]
-        return share_by_cost(samples, costs, self.processes.rank, self.processes.size)
+        costs = None if self.cost is None else [self.cost(len(sample)) for sample in samples]
+        return self.processes.share(samples, costs)
 
     def take(self, step: int, cursor: Cursor) -> tuple[list[Sample], Cursor]:
         """Return the samples of a step from its stage, or from the cursor's stage while steps are timed."""

@@ -8,11 +8,10 @@ from pathlib import Path
 from unmask.families.checkpoints.hub import upload
 from unmask.model.directory import find, read_settings
 from unmask.recipes.recipe import purpose, read_recipe, recipe_text, shipped
-from unmask.support.card_values import check_languages, check_license
 from unmask.support.choices import LabelNames
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
-from unmask.support.model_card import NAME, CardSettings, complete_card
+from unmask.support.model_card import NAME, CardSettings, check_languages, check_license, complete_card
 from unmask.support.settings import write_lines
 from unmask.training.machine import choose_machine
 from unmask.training.runs.display import Display

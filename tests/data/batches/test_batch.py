@@ -8,7 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.data.batches.batch import GROUP, Reading, Readings, Sample, collate, split
+from unmask.data.batches.batch import GROUP, Sample, collate, split
+from unmask.data.batches.tokens import Reading, Readings
 
 from .conftest import LENGTHS, make_samples
 

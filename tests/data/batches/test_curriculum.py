@@ -7,8 +7,8 @@ import pytest
 
 from unmask.data.batches import sources
 from unmask.data.batches.curriculum import Curriculum, Feed
+from unmask.data.batches.layout import DocumentSentencesSettings
 from unmask.data.batches.masking import TokenMaskingSettings
-from unmask.data.batches.one_segment import DocumentSentencesSettings
 from unmask.data.batches.sentence_pairs import SentencePairsSettings
 from unmask.data.batches.sources import CorpusSource, Stage
 

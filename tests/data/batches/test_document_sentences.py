@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from unmask.data.batches.frame import Frame
-from unmask.data.batches.one_segment import DocumentSentencesSettings
+from unmask.data.batches.layout import DocumentSentencesSettings
 
 CLS, SEP = 2, 3
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from unmask.data.batches.frame import Frame
-from unmask.data.batches.one_segment import DocumentSentencesSettings, FullSentences, FullSentencesSettings
+from unmask.data.batches.layout import DocumentSentencesSettings, FullSentences, FullSentencesSettings
 from unmask.data.batches.sources import CorpusSource
 
 CLS, SEP = 2, 3

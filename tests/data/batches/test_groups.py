@@ -9,8 +9,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.data.batches.batch import TARGETS, Reading, collate
+from unmask.data.batches.batch import TARGETS, collate
 from unmask.data.batches.groups import GROUP_COST, ROW, ROW_STEP, _first_fit
+from unmask.data.batches.tokens import Reading
 
 from .conftest import LENGTHS, make_samples
 

@@ -4,8 +4,7 @@ import msgspec
 import pytest
 
 from unmask.data.batches.frame import Frame
-from unmask.data.batches.layout import LayoutSettings
-from unmask.data.batches.one_segment import DocumentSentencesSettings
+from unmask.data.batches.layout import DocumentSentencesSettings, LayoutSettings
 from unmask.data.batches.sources import CorpusSource, Stage
 
 

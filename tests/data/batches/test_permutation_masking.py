@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from unmask.data.batches.batch import TARGETS, Reading, Sample
+from unmask.data.batches.batch import TARGETS, Sample
 from unmask.data.batches.permutation_masking import PermutationMaskingSettings
 from unmask.data.batches.rng import derive_rng
+from unmask.data.batches.tokens import Reading
 
 from .conftest import SPECIAL, VOCABULARY, begins, run_lengths
 

@@ -8,7 +8,7 @@ import pytest
 from unmask.data.batches import sources
 from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
-from unmask.data.batches.one_segment import DocumentSentences, DocumentSentencesSettings, FullSentencesSettings
+from unmask.data.batches.layout import DocumentSentences, DocumentSentencesSettings, FullSentencesSettings
 from unmask.data.batches.sentence_pairs import SentencePairsSettings
 from unmask.data.batches.sources import CorpusSource, ExampleSource, Stage
 from unmask.support.errors import UserError

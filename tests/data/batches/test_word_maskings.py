@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.data.batches.batch import Reading, Sample
+from unmask.data.batches.batch import Sample
 from unmask.data.batches.curriculum import Feed
 from unmask.data.batches.frame import Frame
+from unmask.data.batches.layout import SingleSettings
 from unmask.data.batches.masking import TokenMaskingSettings, find_words
-from unmask.data.batches.one_segment import SingleSettings
 from unmask.data.batches.rng import derive_rng
 from unmask.data.batches.span_masking import NgramMaskingSettings, WholeWordMaskingSettings
+from unmask.data.batches.tokens import Reading
 from unmask.data.tokenizers.bpe import train_bpe
 from unmask.data.tokenizers.unigram import train_unigram
 from unmask.data.tokenizers.wordpiece import train_wordpiece

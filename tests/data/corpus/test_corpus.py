@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from unmask.data.batches.frame import Frame
-from unmask.data.batches.one_segment import DocumentSentencesSettings
+from unmask.data.batches.layout import DocumentSentencesSettings
 from unmask.data.corpus import corpus as corpus_module
 from unmask.data.corpus import manifest
 from unmask.data.corpus.corpus import open_corpus

@@ -44,7 +44,7 @@ if __name__ == "__main__":
 """
 READ = """
 from unmask.data.batches import sources
-from unmask.data.batches.one_segment import DocumentSentencesSettings
+from unmask.data.batches.layout import DocumentSentencesSettings
 from unmask.data.batches.frame import Frame
 from unmask.data.corpus.corpus import open_corpus
 

@@ -9,7 +9,7 @@ from unmask.data.corpus.build import write_corpus
 from unmask.data.labelled.json_file import Place, decode_json
 from unmask.data.labelled.records import read_records
 from unmask.data.text.json_keys import check_keys, refuse_duplicates
-from unmask.data.tokenizers.tokenizer import read_json
+from unmask.data.text.whole_files import read_json
 from unmask.support.errors import UserError
 
 TEXTS = ["a", '"b" : c', "\\", 'x\\": y', "é", "", '":":":', '{"text": 1}', "\n"]

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken
 
-from unmask.data.tokenizers.tokenizer import Tokenizer
-from unmask.data.tokenizers.wordpiece import SPECIAL_TOKENS, WORDPIECE, bert_wordpiece
+from unmask.data.tokenizers.tokenizer import SPECIAL_TOKENS, Tokenizer
+from unmask.data.tokenizers.wordpiece import WORDPIECE, bert_wordpiece
 from unmask.data.tokenizers.words import WordCache
 
 LETTERS = [*"abcdeéßΣςσİıﬁ가각你好漢か0123456789[]=.#-", "\u0301", "\u0338", "\u3099"]

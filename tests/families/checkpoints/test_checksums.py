@@ -9,8 +9,8 @@ import torch
 
 from unmask.families.bert import BertSettings
 from unmask.families.checkpoints.check import check_checksums, write_checksums
-from unmask.families.checkpoints.heads import DENSE, DENSE_PART, Pooling
 from unmask.families.checkpoints.safetensors_file import CHECKSUMS
+from unmask.families.checkpoints.sentence_modules import DENSE, DENSE_PART, Pooling
 from unmask.model.model import Model, load_model, save_model
 from unmask.nn.encoders.pooled import Dense
 from unmask.support.errors import UserError

@@ -12,10 +12,9 @@ import torch
 
 from unmask.cli.main import main
 from unmask.data.tokenizers.load import load_tokenizer
-from unmask.families.checkpoints.config_file import SENTENCES
-from unmask.families.checkpoints.heads import Pooling
 from unmask.families.checkpoints.hub import PICKLE, download, revision_of, upload
 from unmask.families.checkpoints.safetensors_file import INDEX
+from unmask.families.checkpoints.sentence_modules import SENTENCES, Pooling
 from unmask.inference.load import load
 from unmask.inference.static import write_static
 from unmask.model.directory import find, find_tokenizer, read_settings

@@ -7,8 +7,8 @@ import pytest
 import torch
 import transformers
 
-from unmask.families.checkpoints.heads import Pooling, write_pooling
 from unmask.families.checkpoints.sentence_files import read_pooling
+from unmask.families.checkpoints.sentence_modules import Pooling, write_pooling
 from unmask.inference.load import load
 from unmask.model.model import load_model, save_model
 from unmask.support.errors import InputWarning, UserError
@@ -49,6 +49,7 @@ def test_other_kinds_of_pooling_are_noted(tmp_path, config, found, unsupported):
         ("[", "not valid JSON"),
         ("{}{}", "not valid JSON"),
         ("[3]", "not a list of modules"),
+        ('[{"type": "x.Pooling", "path": "a", "path": "b"}]', "duplicate key 'path'"),
         ('[{"type": "x.Pooling", "path": "../a"}]', r"the path '\.\./a' is outside of the directory"),
     ],
 )

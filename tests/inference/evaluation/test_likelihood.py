@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from unmask.data.batches.batch import Reading, Sample, collate
+from unmask.data.batches.batch import Sample, collate
+from unmask.data.batches.tokens import Reading
 from unmask.data.tokenizers.word_level import train_words
 from unmask.families.bert import BertSettings
 from unmask.families.elmo import ElmoSettings

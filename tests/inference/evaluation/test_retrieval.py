@@ -9,7 +9,7 @@ import torch
 
 from unmask.cli.main import main
 from unmask.data.labelled.retrieval_files import read_collection
-from unmask.families.checkpoints.heads import Pooling
+from unmask.families.checkpoints.sentence_modules import Pooling
 from unmask.inference import search
 from unmask.inference.evaluation import retrieval
 from unmask.inference.evaluation.evaluate_model import evaluate

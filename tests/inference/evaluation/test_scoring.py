@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from unmask.data.batches.curriculum import Feed
+from unmask.data.batches.layout import DocumentSentencesSettings
 from unmask.data.batches.masking import NoMaskingSettings
-from unmask.data.batches.one_segment import DocumentSentencesSettings
 from unmask.data.corpus.build import write_corpus
 from unmask.families.bert import BertSettings
 from unmask.families.gpt import GptSettings

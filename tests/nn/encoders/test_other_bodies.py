@@ -14,8 +14,8 @@ from torch import nn
 from unmask.data.batches.batch import Sample, collate
 from unmask.data.batches.curriculum import Feed
 from unmask.data.batches.frame import Frame
+from unmask.data.batches.layout import DocumentSentencesSettings
 from unmask.data.batches.masking import MASKED, NoMaskingSettings, TokenMaskingSettings
-from unmask.data.batches.one_segment import DocumentSentencesSettings
 from unmask.data.batches.sources import ExampleSource
 from unmask.data.batches.steps import Steps
 from unmask.data.labelled.question_files import Question

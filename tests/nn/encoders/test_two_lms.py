@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from unmask.data.batches.batch import Reading, Sample, collate
+from unmask.data.batches.batch import Sample, collate
+from unmask.data.batches.tokens import Reading
 from unmask.data.tokenizers.words import BEGIN_WORD, END_WORD, PADDING
 from unmask.nn.encoders.encoder import CARRY, HeadSpec, Keep
 from unmask.nn.encoders.two_lms import CharacterCnn, TwoLms

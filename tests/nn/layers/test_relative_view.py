@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from unmask.data.batches.batch import Reading, collate
+from unmask.data.batches.batch import collate
+from unmask.data.batches.tokens import Reading
 from unmask.nn.layers.relative_kernels import views
 
 

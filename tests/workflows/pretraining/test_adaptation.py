@@ -16,8 +16,9 @@ import torch
 
 from unmask.data.batches.frame import FIRST, Frame
 from unmask.data.corpus.build import write_corpus
+from unmask.data.text.whole_files import write_json
 from unmask.data.tokenizers.extend import learn_tokens, old_ids
-from unmask.data.tokenizers.tokenizer import CONFIG, write_json
+from unmask.data.tokenizers.tokenizer import CONFIG
 from unmask.model.model import load_model, save_model
 from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UnmaskError, UserError

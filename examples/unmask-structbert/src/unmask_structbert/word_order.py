@@ -10,14 +10,9 @@ masked-LM head, with separate weights; the paper does not specify whether the tw
 
 from __future__ import annotations
 
-import torch
-from torch import nn
-
-from unmask.data.batches.batch import Batch, Sample
-from unmask.nn.encoders.encoder import BOTH_SIDES, TOKEN_EMBEDDINGS, Encoded, Encoder
-from unmask.nn.layers.block import ACTIVATIONS
-from unmask.nn.layers.norm import LayerNorm
-from unmask.objectives.objective import BuildContext, Decoding, ObjectiveSettings, VocabularyObjective, decoder_of
+from unmask.nn.encoders.encoder import BOTH_SIDES, TOKEN_EMBEDDINGS
+from unmask.objectives.masked_lm import MaskedLM
+from unmask.objectives.objective import BuildContext, ObjectiveSettings
 from unmask_structbert.shuffled_masking import SHUFFLED
 
 
@@ -31,29 +26,7 @@ class WordOrderSettings(ObjectiveSettings, frozen=True, kw_only=True):
         return WordOrder(context)
 
 
-class WordOrder(VocabularyObjective):
-    """See the module.
-
-    Args:
-        context: the body below the head.
-    """
+class WordOrder(MaskedLM):
+    """See the module; the labels and the positions of the predictions are those of the name `at`."""
 
     at = SHUFFLED
-
-    def __init__(self, context: BuildContext) -> None:
-        super().__init__()
-        head, narrow = context.head, context.decoder_width
-        self.dense = nn.Linear(head.width, narrow)
-        self.activation = ACTIVATIONS[head.lm_activation]()
-        self.norm = LayerNorm(narrow, head.epsilon)
-        self.bias = nn.Parameter(torch.zeros(context.vocabulary))
-        head.init(self)
-
-    def prepare(self, sample: Sample, name: str) -> Sample:
-        """See `Objective`: one term per token of a shuffled trigram."""
-        return sample.add(counts={name: len(sample.labels[SHUFFLED])})
-
-    def decoding(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Decoding:
-        """See `Objective`; the rows are those of the shuffled positions."""
-        rows = encoded.last.index_select(0, batch.positions[SHUFFLED])  # (shuffled, width)
-        return Decoding(self.norm(self.activation(self.dense(rows))), decoder_of(encoder), self.bias)

@@ -3,9 +3,6 @@
 A batch has no padding: it is one stream of tokens with offsets. All indices are computed here, on the CPU, so that
 nothing downstream has to read a shape from a device. `collate` sorts by length, so that little is padding in the groups
 on which attention kernels without variable-length support work (groups.py).
-
-`Reading` (of a sample) and `Readings` (of the tokens of a batch) say how sequences are read other than from left to
-right with all tokens in sight, for ELMo and XLNet; for all other bodies both have their defaults.
 """
 
 from __future__ import annotations
@@ -18,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unmask.data.batches.groups import Change, Group, group_queries, group_sequences, pack_sequences
-from unmask.data.batches.plan import Plan
+from unmask.data.batches.groups import Change, group_sequences, pack_sequences
+from unmask.data.batches.tokens import PLAIN, Reading, Tokens, collate_readings, count_backward
 from unmask.support.transfer import to_device
 
 Key = tuple[int, ...]
@@ -31,94 +28,6 @@ UNSEEN = "unseen"
 GROUP = "group"
 """Name of the label that tells which sequences of a batch come from the same sample."""
 _Value = TypeVar("_Value")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reading:
-    """How a sequence is read.
-
-    Attributes:
-        backward: whether the ids are in reverse order, for bodies that distinguish directions; None: samples have no
-            direction.
-        order: each token's rank in the factorization order, (length,): it sees the tokens with ranks up to its own;
-            None: all tokens see each other.
-        remember: number of its first tokens that the next window of the stream can attend to, which do not see the
-            others; None: all.
-    """
-
-    backward: bool | None = None
-    order: np.ndarray | None = None
-    remember: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Readings:
-    """How the sequences of a batch are read.
-
-    Attributes:
-        backward: number of sequences whose tokens are in reverse order, the last ones; None: no sequence has a
-            direction.
-        order: (tokens,); see `Reading`.
-        queries: (queries,) tokens that a body with two streams predicts without reading them, in order; None: none.
-        query_groups: the queries of each of the groups, which pad them like tokens; empty without queries.
-        remember: see `Reading`; the same for all sequences.
-    """
-
-    backward: int | None = None
-    order: Tensor | None = None
-    queries: Tensor | None = None
-    query_groups: tuple[Group, ...] = ()
-    remember: int | None = None
-
-    def map(self, change: Change) -> Readings:
-        """Return a copy with `change` applied to all tensors."""
-        order, queries = (None if old is None else change(old) for old in (self.order, self.queries))
-        groups = tuple(group.map(change) for group in self.query_groups)
-        return replace(self, order=order, queries=queries, query_groups=groups)
-
-
-PLAIN, ALL_PLAIN = Reading(), Readings()
-
-
-def count_backward(readings: Sequence[Reading]) -> int | None:
-    """Return how many sequences are in reverse order, or None if none has a direction.
-
-    Raises:
-        ValueError: only some of them have a direction.
-    """
-    directions = [reading.backward for reading in readings if reading.backward is not None]
-    if directions and len(directions) != len(readings):
-        raise ValueError("either all samples of a batch must have a direction, or none")
-    return sum(directions) if directions else None
-
-
-def collate_readings(
-    readings: Sequence[Reading], groups: Sequence[Group], queries: Tensor | None, counts: Sequence[int]
-) -> Readings:
-    """Return how the sequences of a batch are read.
-
-    Args:
-        readings: how each is read, in the order of the batch.
-        groups: the groups of the sequences.
-        queries: the tokens that are predicted by queries, (queries,) int64, if there are any.
-        counts: number of queries of each sequence.
-
-    Raises:
-        ValueError: only some of them have a direction or an order, or they are remembered to different lengths.
-    """
-    orders = [reading.order for reading in readings if reading.order is not None]
-    if orders and len(orders) != len(readings):
-        raise ValueError("either all samples of a batch must have order, or none")
-    (remember, *others) = {reading.remember for reading in readings}
-    if others:
-        raise ValueError("the samples of a batch must be remembered to the same length")
-    return Readings(
-        backward=count_backward(readings),
-        order=torch.from_numpy(np.concatenate(orders).astype(np.int64)) if orders else None,
-        queries=queries,
-        query_groups=group_queries(np.array(counts), tuple(groups)) if queries is not None else (),
-        remember=remember,
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,51 +136,6 @@ class Sample:
         copy = object.__new__(Sample)
         copy.__dict__.update(self.__dict__, **values)
         return copy
-
-
-@dataclass(frozen=True)
-class Tokens:
-    """The input of an encoder.
-
-    Attributes:
-        ids: (tokens,), or (tokens, any number) for bodies that read several numbers per token, such as its characters.
-        segments: (tokens,); None if segments are not distinguished, which is the same for all batches of a run.
-        position_ids: (tokens,), each token's index in its sequence.
-        offsets: (sequences + 1,) int32.
-        groups: see `Group`; together they cover all tokens in order.
-        packed: one group of all tokens instead, whose rows hold several sequences, where that costs kernels that
-            support it less; otherwise None.
-        reading: how the sequences are read, if not from left to right with all tokens in sight.
-        plan: what the body that reads them works out on the host; None: not yet, or nothing.
-    """
-
-    ids: Tensor
-    segments: Tensor | None
-    position_ids: Tensor
-    offsets: Tensor
-    groups: tuple[Group, ...]
-    packed: Group | None = None
-    reading: Readings = ALL_PLAIN
-    plan: Plan | None = None
-
-    @property
-    def border(self) -> int:
-        """The first token of the sequences in reverse order; the number of tokens, if there are none."""
-        return next((group.start for group in self.groups if group.backward), self.groups[-1].stop)
-
-    def map(self, change: Change) -> Tokens:
-        """Return a copy with `change` applied to all tensors."""
-        return replace(
-            self,
-            ids=change(self.ids),
-            segments=None if self.segments is None else change(self.segments),
-            position_ids=change(self.position_ids),
-            offsets=change(self.offsets),
-            groups=tuple(group.map(change) for group in self.groups),
-            packed=None if self.packed is None else self.packed.map(change),
-            reading=self.reading.map(change),
-            plan=None if self.plan is None else self.plan.map(change),
-        )
 
 
 @dataclass(frozen=True)

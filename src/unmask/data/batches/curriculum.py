@@ -25,7 +25,8 @@ from unmask.data.batches.layout import LayoutSettings
 from unmask.data.batches.masking import MaskingSettings, NoMaskingSettings
 from unmask.data.batches.rng import derive_rng
 from unmask.data.batches.sources import CorpusSource, Cursor, Layout, Source, Stage, TextTooShortError
-from unmask.data.tokenizers.tokenizer import Summary, Tokenizer
+from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.support.choices import SummaryKind
 
 if TYPE_CHECKING:
     from unmask.data.corpus.corpus import Documents
@@ -50,7 +51,7 @@ class Feed:
     seed: int
     tokenizer: Tokenizer
     count: Callable[[Sample], Sample]
-    summary: Summary | None = None
+    summary: SummaryKind | None = None
 
     def source(self, documents: Documents, block_tokens: int | None = None) -> Source:
         """Return the samples of documents in seeded order; see `CorpusSource` for `block_tokens`."""

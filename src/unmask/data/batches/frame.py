@@ -23,13 +23,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unmask.data.batches.batch import Sample, Tokens
+from unmask.data.batches.batch import Sample
 from unmask.data.batches.groups import group_sequences
+from unmask.data.batches.tokens import Tokens
 from unmask.data.tokenizers.words import Ragged, spans
 from unmask.support.errors import UserError
 
 if TYPE_CHECKING:
-    from unmask.data.tokenizers.tokenizer import Summary, Tokenizer
+    from unmask.data.tokenizers.tokenizer import Tokenizer
+    from unmask.support.choices import SummaryKind
 
 FIRST = np.zeros(1, np.int64)
 EMPTY = Sample(key=(), ids=FIRST)
@@ -62,7 +64,7 @@ class Frame:
     second: int = 1
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, summary: Summary | None = None) -> Frame:
+    def of(cls, tokenizer: Tokenizer, summary: SummaryKind | None = None) -> Frame:
         """Return the frame of a tokenizer.
 
         Args:

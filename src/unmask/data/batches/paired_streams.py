@@ -30,10 +30,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from unmask.data.batches.batch import Reading, Sample
+from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.sources import STREAMS
 from unmask.data.batches.streams import Rows, StreamSettings
+from unmask.data.batches.tokens import Reading
 
 if TYPE_CHECKING:
     from unmask.data.corpus.corpus import Documents

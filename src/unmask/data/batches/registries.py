@@ -5,9 +5,8 @@ To add one: its own file, a line here, a test.
 
 from typing import TYPE_CHECKING, TypeAlias, Union
 
-from unmask.data.batches.layout import LayoutSettings
+from unmask.data.batches.layout import DocumentSentencesSettings, FullSentencesSettings, LayoutSettings, SingleSettings
 from unmask.data.batches.masking import MaskingSettings, NoMaskingSettings, TokenMaskingSettings
-from unmask.data.batches.one_segment import DocumentSentencesSettings, FullSentencesSettings, SingleSettings
 from unmask.data.batches.paired_streams import PairedStreamsSettings, SentenceStreamsSettings
 from unmask.data.batches.permutation_masking import PermutationMaskingSettings
 from unmask.data.batches.sentence_pairs import SentencePairsSettings

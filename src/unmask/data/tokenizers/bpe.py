@@ -32,8 +32,16 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from unmask.data.tokenizers.counting import count_words, repeat
-from unmask.data.tokenizers.tokenizer import GENERAL_CLASS, Kind, Starts, Tokenizer, write_model, write_no_vocabulary
-from unmask.data.tokenizers.wordpiece import BPE_SPECIAL_TOKENS, SPECIAL_TOKENS
+from unmask.data.tokenizers.tokenizer import (
+    BPE_SPECIAL_TOKENS,
+    GENERAL_CLASS,
+    SPECIAL_TOKENS,
+    Kind,
+    Starts,
+    Tokenizer,
+    write_model,
+    write_no_vocabulary,
+)
 from unmask.data.tokenizers.words import SPACE, WordStarts
 from unmask.support.errors import UserError, refuse_string
 

@@ -13,9 +13,9 @@ from typing import Any, Literal
 import tokenizers
 from tokenizers import normalizers, pre_tokenizers
 
-from unmask.data.tokenizers.tokenizer import GENERAL_CLASS
+from unmask.data.tokenizers.tokenizer import BPE_SPECIAL_TOKENS, GENERAL_CLASS, SPECIAL_TOKENS
 from unmask.data.tokenizers.unigram import UNIGRAM_SPECIAL_TOKENS, albert_normalizer, split_at_spaces
-from unmask.data.tokenizers.wordpiece import BPE_SPECIAL_TOKENS, MPNET_WORDPIECE, SPECIAL_TOKENS
+from unmask.data.tokenizers.wordpiece import MPNET_WORDPIECE
 from unmask.data.tokenizers.words import SPACE
 
 GENERAL = (GENERAL_CLASS, "TokenizersBackend", "PreTrainedTokenizer", "PythonBackend")

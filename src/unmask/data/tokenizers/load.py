@@ -18,10 +18,11 @@ from typing import Any
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
 
+from unmask.data.text.whole_files import read_json, read_text
 from unmask.data.tokenizers.bounds import check_bounds, check_growth, check_ids, check_special
 from unmask.data.tokenizers.bpe import BERT_BPE, BPE, END, FALLBACK_BPE, WORD_BPE, byte_bpe, keeps_spaces, word_bpe
 from unmask.data.tokenizers.published import SHIFTED, Published, framing, read_published, rebuilt
-from unmask.data.tokenizers.tokenizer import CONFIG, FILES, ROLES, SPIECE, Kind, Tokenizer, read_json, read_text
+from unmask.data.tokenizers.tokenizer import CONFIG, FILES, ROLES, SPECIAL_TOKENS, SPIECE, Kind, Tokenizer
 from unmask.data.tokenizers.unigram import (
     DEBERTA_UNIGRAM,
     FAIRSEQ_UNIGRAM,
@@ -34,7 +35,6 @@ from unmask.data.tokenizers.word_level import BILM_TOKENS, WORDS, WordTokenizer,
 from unmask.data.tokenizers.wordpiece import (
     MPNET_WORDPIECE,
     PREFIX,
-    SPECIAL_TOKENS,
     WORDPIECE,
     bert_wordpiece,
     is_lowercase,

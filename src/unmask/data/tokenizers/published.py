@@ -21,8 +21,9 @@ from typing import Any, cast
 import tokenizers
 from tokenizers import AddedToken, normalizers
 
+from unmask.data.text.whole_files import read_json
 from unmask.data.tokenizers.classes import CLASSES, GENERAL, OF_MODELS, ROBERTA, Config, TokenizerClass, bert_words
-from unmask.data.tokenizers.tokenizer import ADDED, CONFIG, SPECIAL, SPIECE, Framing, read_json
+from unmask.data.tokenizers.tokenizer import ADDED, CONFIG, SPECIAL, SPIECE, Framing
 from unmask.support.beside import EXTRA, FILES, ROLES
 from unmask.support.errors import UserError
 

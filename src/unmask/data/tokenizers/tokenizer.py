@@ -21,18 +21,18 @@ from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import tokenizers
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors
 
-from unmask.data.text.files import read_whole
-from unmask.data.text.json_keys import refuse_duplicates
+from unmask.data.text.whole_files import write_json
 from unmask.data.tokenizers.counting import count_words
+from unmask.support.choices import SummaryKind
 from unmask.support.durable import replace_file
-from unmask.support.errors import ShareNote, UserError
+from unmask.support.errors import ShareNote
 
 CONFIG, SPECIAL, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
 SPIECE = ("spiece.model", "30k-clean.model", "spm.model")
@@ -45,13 +45,14 @@ Starts = Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]
 Ids = npt.NDArray[np.int32]
 GENERAL_CLASS = "PreTrainedTokenizerFast"
 """The class of transformers that takes `tokenizer.json` as it is; all others make normalizer and words anew."""
-Summary = Literal["first", "extract", "last"]
-"""The position from which a model takes the vector of a text; see data/batches/frame.py."""
 UNKNOWN = "tokens are unknown to the vocabulary of the model, which reads all of them as the same"
 UNKNOWN_SHARE, FEWEST_UNKNOWN = 0.1, 5
 """Share of unknown tokens, and their number, from which on users are told."""
 ROLES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
 """Roles of the special tokens, named as in Hugging Face's files."""
+SPECIAL_TOKENS = dict(zip(ROLES, ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"), strict=True))
+BPE_SPECIAL_TOKENS = dict(zip(ROLES, ("<pad>", "<unk>", "<s>", "</s>", "<mask>"), strict=True))
+"""Names of the special tokens in BERT, and those in RoBERTa, whatever the kind of its vocabulary."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,42 +80,6 @@ class Kind:
     ends_twice: bool = False
     word_prefix: str = ""
     adds_special_tokens: bool = False
-
-
-def read_text(path: Path) -> str:
-    """Read a text file of a tokenizer.
-
-    Raises:
-        UserError: it cannot be read, or is not UTF-8.
-    """
-    try:
-        return read_whole(path).decode()
-    except OSError as error:
-        raise UserError(f"cannot be read ({error.strerror})", file=path) from error
-    except UnicodeDecodeError as error:
-        raise UserError("is not UTF-8", file=path) from error
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object from an optional file; return an empty one if the file does not exist.
-
-    Raises:
-        UserError: the file cannot be read, or does not contain a JSON object.
-    """
-    if not path.exists():
-        return {}
-    try:
-        content = json.loads(read_text(path), object_pairs_hook=refuse_duplicates)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"is not valid JSON ({error})", file=path) from error
-    if not isinstance(content, dict):
-        raise UserError("does not contain a JSON object", file=path)
-    return content
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON object, indented for reading."""
-    replace_file(path, f"{json.dumps(content, indent=2, ensure_ascii=False)}\n".encode())
 
 
 def write_vocabulary(library: tokenizers.Tokenizer, directory: Path) -> None:
@@ -209,7 +174,7 @@ class Tokenizer:
         self.lowercase = normal is not None and "a" in normal.normalize_str("A")
         self.isolates_chinese = normal is not None and " " in normal.normalize_str("中")
         self.ends_twice = kind.ends_twice
-        self.summary: Summary = "first"
+        self.summary: SummaryKind = "first"
         self.segments = True
         self.framing: Framing | None = None
         self.added_tokens: list[AddedToken] = list(library.get_added_tokens_decoder().values())
@@ -218,7 +183,7 @@ class Tokenizer:
         library.decoder = kind.decoder()
         library.post_processor = self._frame("first", segments=not self.ends_twice)
 
-    def _frame(self, summary: Summary, segments: bool) -> processors.PostProcessor:
+    def _frame(self, summary: SummaryKind, segments: bool) -> processors.PostProcessor:
         """Return the post-processor that adds special tokens in transformers; in unmask, batches/frame.py adds them."""
         cls, sep, mask = (self._special[role] for role in ("cls_token", "sep_token", "mask_token"))
         names = [(cls, self.cls), (sep, self.sep)]
@@ -400,7 +365,7 @@ class Tokenizer:
         directory: str | Path,
         *,
         length: int = 512,
-        summary: Summary = "first",
+        summary: SummaryKind = "first",
         segments: bool | None = None,
         pads_end: bool = False,
     ) -> None:

@@ -21,27 +21,20 @@ import numpy as np
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
+from unmask.data.text.whole_files import read_text
 from unmask.data.tokenizers.counting import count_words, repeat
 from unmask.data.tokenizers.coverage import COVERAGE, covered_words
-from unmask.data.tokenizers.tokenizer import GENERAL_CLASS, Kind, Starts, Tokenizer, read_text, write_vocabulary
+from unmask.data.tokenizers.tokenizer import (
+    BPE_SPECIAL_TOKENS,
+    GENERAL_CLASS,
+    SPECIAL_TOKENS,
+    Kind,
+    Starts,
+    Tokenizer,
+    write_vocabulary,
+)
 from unmask.support.errors import InputWarning, UserError, refuse_string
 
-SPECIAL_TOKENS = {
-    "pad_token": "[PAD]",
-    "unk_token": "[UNK]",
-    "cls_token": "[CLS]",
-    "sep_token": "[SEP]",
-    "mask_token": "[MASK]",
-}
-"""Names of the special tokens in BERT."""
-BPE_SPECIAL_TOKENS = {
-    "pad_token": "<pad>",
-    "unk_token": "<unk>",
-    "cls_token": "<s>",
-    "sep_token": "</s>",
-    "mask_token": "<mask>",
-}
-"""Names of the special tokens in RoBERTa, whatever the kind of its vocabulary."""
 PREFIX = "##"
 _BRACKETED = re.compile(r"\[.*\]", re.DOTALL)
 _LONGEST_WORD = 100  # characters; WordPiece encodes longer words as [UNK], so nothing can be learned from them

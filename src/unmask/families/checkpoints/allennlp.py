@@ -21,7 +21,7 @@ import msgspec
 import torch
 from torch import Tensor
 
-from unmask.data.tokenizers.tokenizer import read_text
+from unmask.data.text.whole_files import read_text
 from unmask.data.tokenizers.words import CHARACTERS, LONGEST
 from unmask.families.checkpoints.check import body_on_meta
 from unmask.families.checkpoints.safetensors_file import checked

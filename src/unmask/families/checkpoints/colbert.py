@@ -18,9 +18,8 @@ from typing import Any
 import msgspec
 from torch import Tensor
 
-from unmask.data.tokenizers.tokenizer import Tokenizer, read_json, write_json
-from unmask.families.checkpoints.config_file import SENTENCES
-from unmask.families.checkpoints.heads import DENSE_PART, LATE, LENGTH, MODULES, PYLATE_DENSE, PYLATE_KEY, write_dense
+from unmask.data.text.whole_files import read_json, write_json
+from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.families.checkpoints.safetensors_file import read_shapes, read_tensors
 from unmask.families.checkpoints.sentence_files import (
     ENDLESS,
@@ -33,6 +32,16 @@ from unmask.families.checkpoints.sentence_files import (
     role_prompts,
     root_of,
     unusual,
+)
+from unmask.families.checkpoints.sentence_modules import (
+    DENSE_PART,
+    LATE,
+    LENGTH,
+    MODULES,
+    PYLATE_DENSE,
+    PYLATE_KEY,
+    SENTENCES,
+    write_dense,
 )
 from unmask.nn.encoders.pooled import Dense
 from unmask.support.beside import MASK, TOKEN_DENSE, TOKEN_NORMALIZE

@@ -1,8 +1,8 @@
 """`config.json` beside the weights: settings that are not implemented are refused, and how a cross-encoder scores.
 
 Input: the content of the file and the format of its family (families/format.py), which names the keys that are read;
-for cross-encoders also `config_sentence_transformers.json`. What is refused and what is harmless is listed in
-support/beside.py.
+for cross-encoders also `config_sentence_transformers.json`, for models of simpletransformers `model_args.json`. What is
+refused and what is harmless is listed in support/beside.py.
 """
 
 from __future__ import annotations
@@ -11,21 +11,22 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unmask.data.tokenizers.tokenizer import read_json
+from unmask.data.text.whole_files import read_json
 from unmask.families.body import MAX_SIZE
+from unmask.families.checkpoints.sentence_modules import CROSS_ENCODER, SENTENCES
 from unmask.support.beside import ALIASES, FAMILIES, FILES, HEAD_SIZES, REFUSED_FILES
 from unmask.support.errors import UserError
 
 if TYPE_CHECKING:
     from unmask.families.format import Format
 
-SENTENCES = "config_sentence_transformers.json"
-CROSS_ENCODER = "CrossEncoder"
 OLD_KEY = "sbert_ce_default_activation_function"
 """Key of config.json for the activation of a cross-encoder, before version 4 of sentence-transformers."""
 NEW_KEY = "sentence_transformers"
 """Key of config.json for a table with it, since then; since version 5.4 it is in a file of its own."""
-PROBLEMS = (None, "regression", "single_label_classification", "multi_label_classification")
+MULTI_LABEL = "multi_label_classification"
+"""problem_type of a classifier that decides on each label separately."""
+PROBLEMS = (None, "regression", "single_label_classification", MULTI_LABEL)
 ACTIVATIONS = {
     "torch.nn.modules.activation.Sigmoid": "sigmoid",
     "torch.nn.Sigmoid": "sigmoid",
@@ -82,6 +83,42 @@ def check_config(form: Format, config: Mapping[str, Any], path: Path) -> None:
             file=path,
             remedy=f"known: {', '.join(filter(None, PROBLEMS))}",
         )
+
+
+def with_arguments(config: Mapping[str, Any], arguments: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Return the content of config.json with what simpletransformers' `model_args.json` adds, and it does not say.
+
+    There, config.json calls the labels LABEL_0, LABEL_1, …. `labels_map` has the index of each label of a classifier,
+    `labels_list` the labels of a tagger, in order, and `model_class` tells whether each label is decided on separately
+    (simpletransformers/config/model_args.py).
+
+    Args:
+        config: content of config.json.
+        arguments: content of `model_args.json`.
+        path: the file of the arguments.
+
+    Raises:
+        UserError: the labels are not as many as config.json has, or their indices are not 0, 1, ….
+    """
+    known = dict(config)
+    if arguments.get("model_class") == "MultiLabelClassificationModel" and config.get("problem_type") is None:
+        known["problem_type"] = MULTI_LABEL
+    names = config.get("id2label", {"0": "LABEL_0", "1": "LABEL_1"})  # transformers writes none for two
+    if not isinstance(names, dict) or any(name != f"LABEL_{index}" for index, name in names.items()):
+        return known
+    labels, indices = arguments.get("labels_list"), arguments.get("labels_map")
+    if isinstance(indices, dict) and indices:
+        named = [[label for label, at in indices.items() if at == index] for index in range(len(indices))]
+        labels = [each[0] for each in named if len(each) == 1]
+    if labels or indices:
+        if not isinstance(labels, list) or len(labels) != len(names):
+            raise UserError(
+                f"its labels are not those of the {len(names)} outputs that config.json has",
+                file=path,
+                remedy="name the labels under id2label in config.json",
+            )
+        known["id2label"] = {str(index): str(label) for index, label in enumerate(labels)}
+    return known
 
 
 def check_files(directory: Path) -> None:

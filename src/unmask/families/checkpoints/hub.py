@@ -13,12 +13,13 @@ from pathlib import Path
 from unmask.data.tokenizers.tokenizer import ALL_FILES as TOKENIZER_FILES
 from unmask.families.checkpoints.safetensors_file import CHECKSUMS, INDEX, read_index
 from unmask.families.checkpoints.sentence_files import LENGTH_FILES, PATTERNS
-from unmask.families.checkpoints.simpletransformers import FILE as ARGUMENTS
 from unmask.support.beside import REFUSED_FILES
 from unmask.support.errors import UserError
 from unmask.support.hub import NAME, explaining, import_hub
 from unmask.support.model_card import NAME as CARD
 
+ARGUMENTS = "model_args.json"
+"""File of simpletransformers; see config_file.py."""
 _FILES = ("config.json", "model.safetensors", INDEX, CHECKSUMS, ARGUMENTS, *TOKENIZER_FILES)
 ENCODER = "0_Transformer"
 """Usual name of the folder of the encoder in a directory of sentence-transformers, if it has one."""

@@ -24,14 +24,20 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from unmask.data.text.files import read_whole, require_regular
-from unmask.data.text.json_keys import refuse_duplicates
+from unmask.data.text.files import require_regular
+from unmask.data.text.whole_files import read_object, write_json
 from unmask.families import FAMILIES, BodySettings, Family, family_of
-from unmask.families.checkpoints import simpletransformers
 from unmask.families.checkpoints.check import body_on_meta, check, check_decoder
-from unmask.families.checkpoints.config_file import CLASSES, NEW_KEY, check_config, check_files, read_activation
-from unmask.families.checkpoints.heads import (
+from unmask.families.checkpoints.config_file import (
+    CLASSES,
     MULTI_LABEL,
+    NEW_KEY,
+    check_config,
+    check_files,
+    read_activation,
+    with_arguments,
+)
+from unmask.families.checkpoints.heads import (
     NUMBERS,
     OUR_KEY,
     OWN,
@@ -43,7 +49,7 @@ from unmask.families.checkpoints.heads import (
     head_name,
     read_labels,
 )
-from unmask.families.checkpoints.hub import revision_of
+from unmask.families.checkpoints.hub import ARGUMENTS, revision_of
 from unmask.families.checkpoints.safetensors_file import (
     INDEX,
     Load,
@@ -110,8 +116,8 @@ def read(directory: Path, *, allow_pickle: bool = False) -> Pretrained:
     config_file = directory / "config.json"
     check_files(directory)
     config = _read_config(config_file)
-    if (arguments := directory / simpletransformers.FILE).is_file():
-        config = simpletransformers.completed(config, _read_config(arguments), arguments)
+    if (arguments := directory / ARGUMENTS).is_file():
+        config = with_arguments(config, _read_config(arguments), arguments)
     family = _family(config, config_file)
     form = family.format
     settings, vocabulary = _settings(family, config, config_file)
@@ -257,7 +263,7 @@ def write_config(
         config[OUR_KEY] = task
     if tokens is not None:
         config[TOKENS_KEY] = tokens
-    replace_file(directory / "config.json", f"{json.dumps(config, indent=2, ensure_ascii=False)}\n".encode())
+    write_json(directory / "config.json", config)
 
 
 def _pooler(form: Format, architecture: str, prefix: str, heads: Sequence[str]) -> str:
@@ -268,14 +274,7 @@ def _pooler(form: Format, architecture: str, prefix: str, heads: Sequence[str]) 
 
 
 def _read_config(path: Path) -> dict[str, Any]:
-    try:
-        config = json.loads(read_whole(path).decode(), object_pairs_hook=refuse_duplicates)
-    except OSError as error:
-        raise UserError(f"cannot be read ({error.strerror})", file=path) from error
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"not valid JSON ({error})", file=path) from error
-    if not isinstance(config, dict):
-        raise UserError("not a JSON object", file=path)
+    config = read_object(path)
     try:
         json.dumps(config, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:

@@ -9,7 +9,6 @@ of classes are compared, never imported.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,12 @@ from typing import Any
 import msgspec
 from torch import Tensor
 
-from unmask.data.tokenizers.tokenizer import Tokenizer, read_json, read_text
-from unmask.families.checkpoints.config_file import CROSS_ENCODER, SENTENCES
-from unmask.families.checkpoints.heads import (
+from unmask.data.text.whole_files import read_json, read_value
+from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.families.checkpoints.safetensors_file import read_shapes, read_tensors
+from unmask.families.checkpoints.sentence_modules import (
     ACTIVATIONS,
+    CROSS_ENCODER,
     DENSE_PART,
     LATE,
     LENGTH,
@@ -29,12 +30,12 @@ from unmask.families.checkpoints.heads import (
     PREFIX,
     PYLATE_DENSE,
     PYLATE_KEY,
+    SENTENCES,
     SPARSE_ENCODER,
     SPLADE,
     STATIC,
     Pooling,
 )
-from unmask.families.checkpoints.safetensors_file import read_shapes, read_tensors
 from unmask.nn.encoders.pooled import Dense
 from unmask.support.beside import DENSE, FILES, NORMALIZE, POOLING, SPLADE_POOLING
 from unmask.support.choices import exists
@@ -252,7 +253,7 @@ def read_steps(path: Path) -> Iterator[tuple[str, str]]:
     Raises:
         UserError: the file is damaged, or names a folder outside of the directory.
     """
-    steps = _json(path)
+    steps = read_value(path)
     try:
         listed = [(str(step["type"]), str(step["path"])) for step in steps]
     except (TypeError, KeyError) as error:
@@ -393,10 +394,3 @@ def role_prompts(settings: Mapping[str, Any]) -> tuple[str | None, str | None]:
 def unusual(table: str, config: Mapping[str, Any], path: Path) -> list[str]:
     """Return the settings of a file that are not implemented, by a table of `support.beside.FILES`."""
     return [f"{setting} ({path.name})" for setting in FILES[table].unusual(config)]
-
-
-def _json(path: Path) -> Any:
-    try:
-        return json.loads(read_text(path))
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"not valid JSON ({error})", file=path) from error

@@ -28,9 +28,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from unmask.data.batches.batch import TARGETS, Batch, Reading, Sample
+from unmask.data.batches.batch import TARGETS, Batch, Sample
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.masking import MASKED
+from unmask.data.batches.tokens import Reading
 from unmask.inference.backend import BATCH_TOKENS, TorchBackend, in_order, run_in_batches
 from unmask.model.model import Model
 from unmask.nn.encoders.encoder import Keep

@@ -13,9 +13,8 @@ import torch
 
 from unmask.data.batches.curriculum import BATCH_TOKENS, Feed
 from unmask.data.batches.frame import Frame
-from unmask.data.batches.layout import LayoutSettings
+from unmask.data.batches.layout import DocumentSentencesSettings, LayoutSettings
 from unmask.data.batches.masking import TokenMaskingSettings
-from unmask.data.batches.one_segment import DocumentSentencesSettings
 from unmask.data.batches.paired_streams import DIRECTIONS, SentenceStreamsSettings
 from unmask.data.batches.registries import MASKINGS, AnyMasking
 from unmask.data.batches.sentence_pairs import LABELS, SentencePairsSettings

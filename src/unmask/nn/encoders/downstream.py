@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 from torch.nn.utils.rnn import PackedSequence
 
-from unmask.data.batches.plan import Plan
+from unmask.data.batches.tokens import Plan
 from unmask.nn.encoders.encoder import NO_CARRY, NOTHING, Carry, Encoded, Encoder, Keep, mean_vectors
 from unmask.nn.layers.dropout import Dropout
 from unmask.nn.layers.lstm import pack
@@ -38,7 +38,7 @@ from unmask.support.errors import UserError
 from unmask.support.messages import argument
 
 if TYPE_CHECKING:
-    from unmask.data.batches.batch import Tokens
+    from unmask.data.batches.tokens import Tokens
 
 ORDER = "lstm"
 """Name of the order in which the LSTM reads tokens in the plan of a batch, and of its sizes; see `pack`."""

@@ -19,8 +19,9 @@ from unmask.nn.layers.block import Activation, FeedForward, GatedFeedForward, Se
 from unmask.nn.layers.embeddings import Embeddings
 
 if TYPE_CHECKING:
-    from unmask.data.batches.batch import Batch, Tokens
-    from unmask.data.tokenizers.tokenizer import Summary
+    from unmask.data.batches.batch import Batch
+    from unmask.data.batches.tokens import Tokens
+    from unmask.support.choices import SummaryKind
 
 BOTH_SIDES = "bidirectional context"
 LEFT_TO_RIGHT = "left-to-right context"
@@ -167,7 +168,7 @@ class HeadSpec:
     decoder_bias: bool = True
     pools_tokens: bool = False
     mean: bool = False
-    summary: Summary = "first"
+    summary: SummaryKind = "first"
 
 
 class Shape(Protocol):

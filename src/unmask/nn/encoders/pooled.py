@@ -1,8 +1,8 @@
 """The vector of a text, from those of its tokens: kinds of pooling, and dense layers over the pooled vector.
 
 Input: the last layer of a batch. Output: a vector for each sequence, in float32. The kinds are those of the module
-Pooling of sentence-transformers, and the layers its module Dense; names there are in checkpoints/heads.py. Special
-tokens count as others.
+Pooling of sentence-transformers, and the layers its module Dense; names there are in checkpoints/sentence_modules.py.
+Special tokens count as others.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from unmask.data.batches.batch import Tokens
+from unmask.data.batches.tokens import Tokens
 from unmask.nn.encoders.encoder import HeadSpec, mean_vectors
 from unmask.support.choices import PoolingKind
 

@@ -20,9 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from unmask.data.batches.batch import Tokens
 from unmask.data.batches.groups import Group
-from unmask.data.batches.plan import Plan
+from unmask.data.batches.tokens import Plan, Tokens
 from unmask.nn.encoders.encoder import NO_CARRY, NOTHING, Carry, Encoded, Encoder, HeadSpec, Keep
 
 ROWS = "rows"

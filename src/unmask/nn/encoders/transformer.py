@@ -19,7 +19,7 @@ from unmask.nn.layers.block import Block, PreNormBlock, Sizes
 from unmask.nn.layers.linear import fill_up
 
 if TYPE_CHECKING:
-    from unmask.data.batches.batch import Tokens
+    from unmask.data.batches.tokens import Tokens
     from unmask.nn.layers.embeddings import Embeddings
     from unmask.nn.layers.norm import NormedPooler, Pooler
 

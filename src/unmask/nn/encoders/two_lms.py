@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor, nn
 
-from unmask.data.batches.plan import Plan
+from unmask.data.batches.tokens import Plan
 from unmask.data.tokenizers.words import CHARACTERS, PADDING
 from unmask.nn.encoders.encoder import NO_CARRY, NOTHING, Carry, Encoded, Encoder, Keep, Shape
 from unmask.nn.layers.dropout import Dropout
@@ -30,7 +30,7 @@ from unmask.nn.layers.linear import Linear
 from unmask.nn.layers.lstm import Lstm, LstmState, mirror, pack
 
 if TYPE_CHECKING:
-    from unmask.data.batches.batch import Tokens
+    from unmask.data.batches.tokens import Tokens
 
 FIRST, WORD, LONGEST = "words.first", "words.word", "words.longest"
 ORDERS = ("forward", "backward")

@@ -31,7 +31,7 @@ from unmask.nn.layers.relative import RelativeBlock, distance_table
 from unmask.nn.layers.relative_kernels import views
 
 if TYPE_CHECKING:
-    from unmask.data.batches.batch import Tokens
+    from unmask.data.batches.tokens import Tokens
     from unmask.nn.layers.embeddings import Embeddings
     from unmask.nn.layers.norm import Pooler
 

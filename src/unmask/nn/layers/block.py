@@ -51,7 +51,7 @@ from unmask.nn.layers.rotary import readers
 from unmask.support import panels
 
 if TYPE_CHECKING:
-    from unmask.data.batches.batch import Tokens
+    from unmask.data.batches.tokens import Tokens
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]

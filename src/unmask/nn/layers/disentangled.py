@@ -26,8 +26,8 @@ from unmask.nn.layers.norm import ACTIVATIONS, LayerNorm, PoolerActivation
 from unmask.nn.layers.plain_attention import AttentionSpec
 
 if TYPE_CHECKING:
-    from unmask.data.batches.batch import Tokens
     from unmask.data.batches.groups import Group
+    from unmask.data.batches.tokens import Tokens
 
 TERMS = 3
 """Number of products that are summed to a score."""

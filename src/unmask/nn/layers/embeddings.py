@@ -21,7 +21,7 @@ from unmask.nn.layers.norm import LayerNorm
 from unmask.nn.layers.rotary import AMPLITUDE, num_pairs, sinusoids
 
 if TYPE_CHECKING:
-    from unmask.data.batches.batch import Tokens
+    from unmask.data.batches.tokens import Tokens
 
 
 @torch.no_grad()

@@ -33,8 +33,8 @@ from unmask.nn.layers.score_blocks import choose, pays, to_bias
 from unmask.support import gpus
 
 if TYPE_CHECKING:
-    from unmask.data.batches.batch import Tokens
     from unmask.data.batches.groups import Group
+    from unmask.data.batches.tokens import Tokens
     from unmask.nn.layers.rotary import Rotation
 
 FEW_SCORES = 2**18

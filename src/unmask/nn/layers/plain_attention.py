@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout, pad
 
 if TYPE_CHECKING:
-    from unmask.data.batches.batch import Tokens
     from unmask.data.batches.groups import Group
+    from unmask.data.batches.tokens import Tokens
     from unmask.nn.layers.rotary import Rotation
 
 Bias: TypeAlias = "Callable[[Tensor, Tensor, Tokens, Group], Tensor]"

@@ -38,8 +38,8 @@ from unmask.nn.layers.score_blocks import to_bias
 from unmask.support.capabilities import cpu_or_gpu
 
 if TYPE_CHECKING:
-    from unmask.data.batches.batch import Tokens
     from unmask.data.batches.groups import Group
+    from unmask.data.batches.tokens import Tokens
 
 
 @dataclass(frozen=True)

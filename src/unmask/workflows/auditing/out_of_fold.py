@@ -19,7 +19,7 @@ from torch import Tensor
 
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.tagged_sentence import TaggedSentence
-from unmask.families.checkpoints.heads import Pooling
+from unmask.families.checkpoints.sentence_modules import Pooling
 from unmask.inference.backend import TorchBackend
 from unmask.inference.pooling import embed_samples
 from unmask.metrics.label_quality import confident_joint, noise_rate, probably_wrong, self_confidence

@@ -19,6 +19,7 @@ from unmask.data.cleaning.language import main_languages
 from unmask.data.corpus.corpus import Corpus, Documents, open_corpus
 from unmask.data.corpus.sample import read_sample
 from unmask.data.text.record_files import fingerprint_source
+from unmask.inference.fill import HEADS
 from unmask.model.model import Model, save_model
 from unmask.objectives.learner import Learner
 from unmask.objectives.teacher import TEACHER, Teacher
@@ -26,6 +27,7 @@ from unmask.recipes.recipe import Recipe, as_recipe
 from unmask.support import __version__
 from unmask.support.durable import replaced_directory
 from unmask.support.fingerprint import fingerprint_values
+from unmask.support.messages import call, in_command, rendered
 from unmask.support.model_card import BaseModel, Origin, model_card
 from unmask.support.settings import write
 from unmask.training.evaluate import evaluate
@@ -279,7 +281,7 @@ def _remarks(
     trainer: Trainer,
     start: InitialWeights,
 ) -> Remarks:
-    """Gather the objectives' notes, warnings and usage examples for the report of a finished run.
+    """Gather the objectives' notes and warnings, and the commands that use them, for the report of a finished run.
 
     Only objectives of the last stage were evaluated, and none if no text is held out. The heads of earlier stages are
     published, and noted.
@@ -297,6 +299,7 @@ def _remarks(
     notes = [note for name, part in last for note in part.notes(name, metrics, constant)]
     if other := run.read_metrics("general"):
         notes.append(forgotten(other))
+    fill = rendered(call("fill", model=run.path), in_command)
     return Remarks(
         how=start.how,
         changes=start.changes,
@@ -311,7 +314,7 @@ def _remarks(
         ],
         notes=notes,
         warnings=[*start.warnings, *(text for name, part in last for text in part.warnings(name, metrics))],
-        usage=[line for name in trained for line in learner.parts[name].usage(str(run.path))],
+        usage=[f'{fill} "Text with a [MASK] in it."'] if HEADS.keys() & trained else [],
     )
 
 

@@ -26,7 +26,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unmask.data.batches.batch import Reading, Sample, collate
+from unmask.data.batches.batch import Sample, collate
+from unmask.data.batches.tokens import Reading
 from unmask.data.tokenizers.words import spell
 from unmask.families.checkpoints.check import on_meta
 from unmask.nn.encoders.encoder import CHARACTERS, TWO_LMS

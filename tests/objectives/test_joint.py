@@ -7,10 +7,9 @@ import torch
 
 from unmask.data.batches.batch import collate
 from unmask.data.labelled.labelled_file import NegativeRow
-from unmask.objectives.learner import Learner
+from unmask.objectives.learner import Learner, joint_gradients
 from unmask.support.settings import parse_overrides, write
 from unmask.tasks.embedding import Embedding
-from unmask.training.joint import joint_gradients
 from unmask.training.runs.directory import RunDirectory
 from unmask.workflows.finetuning.finetune import finetune
 

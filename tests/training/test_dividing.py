@@ -9,7 +9,7 @@ from unmask.families.bert import BertSettings
 from unmask.families.modernbert import ModernBertSettings
 from unmask.objectives.flops import body_flops, cost_of_lengths
 from unmask.recipes.recipe import read_recipe
-from unmask.training.balance import divide, share_by_cost
+from unmask.training.processes import Processes, divide
 
 from ..nn.layers.conftest import tokens_of
 
@@ -34,8 +34,8 @@ def test_each_item_is_in_one_process_and_none_has_much_more_than_the_others(cost
 
 def test_a_process_gets_its_own_items_in_order():
     items, costs = "abcdef", [1, 2, 3, 4, 5, 9]
-    assert [share_by_cost(items, costs, rank, 2) for rank in range(2)] == [["c", "f"], ["a", "b", "d", "e"]]
-    assert share_by_cost(items, costs, 0, 1) == list(items)
+    assert [Processes(rank, 2).share(items, costs) for rank in range(2)] == [["c", "f"], ["a", "b", "d", "e"]]
+    assert Processes().share(items, costs) == list(items)
 
 
 @pytest.mark.seeds(3)

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.training.checkpoint import DTYPES, in_order, write_tensors
+from unmask.support.tensor_file import DTYPES, in_order, write_tensors
 
 SHAPES = st.lists(st.integers(0, 4), max_size=3).map(tuple)
 TENSORS = st.dictionaries(st.text(min_size=1, max_size=5), st.tuples(st.sampled_from(list(DTYPES)), SHAPES), max_size=6)
