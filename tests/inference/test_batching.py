@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from unmask.data.batches.batch import PLAIN, Reading, Sample
+from unmask.data.batches.batch import Sample
+from unmask.data.batches.tokens import PLAIN, Reading
 from unmask.inference.backend import in_order, run_in_batches
 from unmask.training.runs.display import Display
 

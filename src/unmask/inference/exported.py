@@ -218,7 +218,8 @@ def open_exported(
     if manifest.precision not in ROUNDING:
         raise UserError(f"unknown precision '{manifest.precision}'", file=path, remedy=AGAIN)
     task, signature = manifest.task, manifest.signature
-    if isinstance(task, Regression) and task.part == signature.head and (task.activation or "") != signature.activation:
+    is_sigmoid = signature.activation == "sigmoid"
+    if isinstance(task, Regression) and task.part == signature.head and task.is_probability != is_sigmoid:
         raise UserError("the program is of an earlier version: it returns no logits", file=path, remedy=AGAIN)
     settings, words = read_settings(directory), load_tokenizer(directory)
     words.summary = settings.summary

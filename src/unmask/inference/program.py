@@ -158,8 +158,8 @@ def signature_of(backend: TorchBackend, head: str) -> ProgramSignature:
     if head == FEATURES:
         return ProgramSignature(FEATURES, "", OUTPUTS[FEATURES])
     objective = backend.learner(head).parts[head]
-    activation = objective.activation if isinstance(objective, RegressionHead) else None
-    return ProgramSignature(head, objective.at, OUTPUTS.get(head, ("logits",)), activation or "")
+    activation = "sigmoid" if isinstance(objective, RegressionHead) and objective.is_probability else ""
+    return ProgramSignature(head, objective.at, OUTPUTS.get(head, ("logits",)), activation)
 
 
 def default_head(model: Model) -> str:

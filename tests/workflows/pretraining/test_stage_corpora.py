@@ -10,8 +10,8 @@ import safetensors.torch
 
 from unmask.data.batches import sources
 from unmask.data.batches.curriculum import Curriculum, Feed, StagedSource
+from unmask.data.batches.layout import DocumentSentencesSettings
 from unmask.data.batches.masking import TokenMaskingSettings
-from unmask.data.batches.one_segment import DocumentSentencesSettings
 from unmask.data.batches.sources import CorpusSource, Stage
 from unmask.data.corpus.build import write_corpus
 from unmask.data.tokenizers.wordpiece import train_wordpiece
