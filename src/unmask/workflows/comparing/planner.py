@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any, get_args
 
 import msgspec
 
 from unmask.data.labelled.table import as_sources
-from unmask.data.text.documents import Skipped, read_documents
-from unmask.data.tokenizers.coverage import suited_vocabulary
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.train import PADDING
 from unmask.model.directory import find, read_settings
@@ -34,6 +32,7 @@ from unmask.workflows.comparing.settings import (
     by_size,
     read_budget,
 )
+from unmask.workflows.comparing.vocabulary import shared_tokenizer
 from unmask.workflows.distillation.student import student_settings
 from unmask.workflows.pretraining.checks import check_shape
 from unmask.workflows.pretraining.default import for_model
@@ -43,8 +42,6 @@ LIBRARIES = ("torch", "tokenizers")
 """Libraries whose versions results depend on."""
 HELD_OUT, MAX_PASSAGE = 20_000, 1_000
 """Number of characters of held-out text whose bits are measured, and of the longest passage of a document."""
-BEGINNING = 5_000_000
-"""Number of characters of each text that tell which vocabulary suits it."""
 
 
 class Planner:
@@ -81,7 +78,7 @@ class Planner:
             self.scoring |= dict.fromkeys(names, settle_scoring(comparison, name, data))
         self.trained: dict[tuple[str, int, float], Cell] = {}
         self.teachers = {arm.teacher for arm in arms.values() if arm.teacher}
-        self.tokenizer = self._shared_tokenizer()
+        self.tokenizer = shared_tokenizer(comparison, arms)
 
     def plan(self) -> Plan:
         """Return all cells.
@@ -398,34 +395,6 @@ class Planner:
             return msgspec.structs.replace(for_model(arm.model, {}), encoder=read_settings(arm.model))
         return as_recipe(arm.recipe, {**self._of_tokenizer(arm), **arm.settings})
 
-    def _shared_tokenizer(self) -> dict[str, Any] | None:
-        """Return the settings of the tokenizer that all recipes share: those of the first one that reads subwords.
-
-        What the comparison and the arm leave open suits the text, as in `unmask.pretrain`.
-        """
-        for name, arm in self.arms.items():
-            if arm.way in ("pretrain", "random") and arm.recipe:
-                named = {**self.comparison.settings, **arm.settings}
-                with errors_of(name):
-                    settings = to_table(as_recipe(arm.recipe, named).tokenizer)
-                if settings["kind"] != "words":
-                    return settings | self._suited(settings, named)
-        return None
-
-    def _suited(self, settings: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings of a WordPiece tokenizer that suit the beginning of each text, unless they are named."""
-        comparison = self.comparison
-        if settings["kind"] != "wordpiece" or not comparison.text:
-            return {}
-        beginnings = (
-            document
-            for path in comparison.text
-            for document in _beginning(read_documents([path], comparison.reading, Skipped()))
-        )
-        kind, size = suited_vocabulary(beginnings, settings["vocabulary"])
-        suited = {"kind": kind, "vocabulary": size, "lowercase": False}
-        return {key: value for key, value in suited.items() if f"tokenizer.{key}" not in named}
-
     def _tokenizer_of(self, arm: Arm) -> dict[str, Any]:
         """Return the settings of the tokenizer of a recipe."""
         return to_table(as_recipe(arm.recipe, {**self._of_tokenizer(arm), **arm.settings}).tokenizer)
@@ -444,16 +413,6 @@ class Planner:
         if getattr(recipe.encoder, "offset", 0):  # positions begin after the padding token, as in fairseq
             changes["encoder.offset"] = PADDING[self.tokenizer["kind"]] + 1
         return {**self.comparison.settings, **changes}
-
-
-def _beginning(documents: Iterable[str]) -> Iterator[str]:
-    """Yield documents until they have `BEGINNING` characters."""
-    characters = 0
-    for document in documents:
-        yield document
-        characters += len(document)
-        if characters >= BEGINNING:
-            return
 
 
 def _unnamed(recipe: Recipe) -> dict[str, Any]:

@@ -1,0 +1,54 @@
+"""The vocabulary that all recipes of a comparison share, so that it is not what distinguishes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from unmask.data.text.documents import Skipped, read_documents
+from unmask.data.tokenizers.coverage import suited_vocabulary
+from unmask.recipes.recipe import as_recipe
+from unmask.support.settings import to_table
+from unmask.workflows.comparing.checks import errors_of
+from unmask.workflows.comparing.settings import Arm, Comparison
+
+BEGINNING = 5_000_000
+"""Number of characters of each text that tell which vocabulary suits it."""
+
+
+def shared_tokenizer(comparison: Comparison, arms: Mapping[str, Arm]) -> dict[str, Any] | None:
+    """Return the settings of the tokenizer of the first recipe that reads subwords; None: no recipe does.
+
+    What the comparison and the arm leave open of a WordPiece tokenizer suits the text, as in `unmask.pretrain`.
+
+    Raises:
+        UserError: there is no such recipe, a setting is unknown, or a text cannot be read.
+    """
+    for name, arm in arms.items():
+        if arm.way in ("pretrain", "random") and arm.recipe:
+            named = {**comparison.settings, **arm.settings}
+            with errors_of(name):
+                settings = to_table(as_recipe(arm.recipe, named).tokenizer)
+            if settings["kind"] == "wordpiece" and comparison.text:
+                kind, size = suited_vocabulary(_beginnings(comparison), settings["vocabulary"])
+                suited = {"kind": kind, "vocabulary": size, "lowercase": False}
+                settings |= {key: value for key, value in suited.items() if f"tokenizer.{key}" not in named}
+            if settings["kind"] != "words":
+                return settings
+    return None
+
+
+def _beginnings(comparison: Comparison) -> Iterator[str]:
+    """Yield the first documents of each text of a comparison."""
+    for path in comparison.text:
+        yield from _up_to(BEGINNING, read_documents([path], comparison.reading, Skipped()))
+
+
+def _up_to(most: int, documents: Iterable[str]) -> Iterator[str]:
+    """Yield documents until they have a number of characters."""
+    characters = 0
+    for document in documents:
+        yield document
+        characters += len(document)
+        if characters >= most:
+            return
