@@ -30,7 +30,7 @@ def test_a_loaded_model_is_pickled_by_its_directory(saved, monkeypatch):
     monkeypatch.chdir("/")
     found = pickle.loads(content)
     assert found.origin is not None and found.origin.source == str(saved) and found.window == 7
-    assert found.origin.reopen.args == (str(saved), "cpu", "float32", False)
+    assert found.origin.reopen.args == (str(saved), "cpu", "float32", False, "torch")
     assert found.predict(TEXTS) == predictor.predict(TEXTS)
 
 

@@ -54,7 +54,7 @@ def test_probabilities_are_read_as_they_are(tmp_path, form, shape):
             assert row.probabilities == {name: p for name, p in cell.items() if p}
             assert row.labels == tuple(name for name, p in cell.items() if p > 0.5)
             assert row.votes == ()
-        assert any(f" {len(rows)} example" in note and "have probabilities of labels" in note for note in notes)
+        assert any(f" {len(rows)} example" in note and "probabilities of labels" in note for note in notes)
         halves = sum(0.5 in cell.values() for cell in cells)
         assert any(f" {halves} example" in note and "probability of one half" in note for note in notes) == (halves > 0)
         ones = all(abs(sum(cell.values()) - 1) < 1e-3 for cell in cells)
@@ -90,7 +90,7 @@ def test_votes_are_shares_of_the_annotators(tmp_path, form, shape):
             assert row.probabilities == pytest.approx({label: share for label, share in shares.items() if share})
             assert set(row.labels) == {label for label, share in shares.items() if share > 0.5}
             assert row.votes == tuple(vote if vote is None else tuple(vote) for vote in votes)
-        assert any(f" {len(rows)} example" in note and "have votes of annotators" in note for note in notes)
+        assert any(f" {len(rows)} example" in note and "votes of annotators" in note for note in notes)
 
 
 def test_hard_and_soft_labels_may_be_mixed(tmp_path):

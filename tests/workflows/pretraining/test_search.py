@@ -177,7 +177,7 @@ def test_without_held_out_text_nothing_is_trained(tokenizer, documents, tmp_path
     assert not (tmp_path / "run").exists()
 
 
-def _without_heldout(corpus, curriculum, recipe, given, display):
+def _without_heldout(corpus, curriculum, recipe, given, read, display):
     return curriculum.source(corpus.train), []
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,7 @@ from unmask.support.settings import Overrides, convert, put
 from unmask.tasks import TASKS
 from unmask.tasks.task import Operation, Task
 from unmask.workflows.comparing.settings import Arm, Comparison, TaskData, by_size, read_budget
-from unmask.workflows.distillation.lesson import Lesson
-from unmask.workflows.distillation.task_distillation import untuned
+from unmask.workflows.distillation.lesson import Lesson, untuned
 from unmask.workflows.finetuning.examples import Examples, Parts, drawn, read_parts
 from unmask.workflows.finetuning.job import FinetuningJob, InitialModel, defaults
 from unmask.workflows.finetuning.prepare import by_folds
@@ -31,15 +29,6 @@ MAX_MODELS = 10_000
 """Maximum number of arms × tasks × seeds, for each of which a model is trained."""
 FEWEST_TO_RACE = 3
 """Number of seeds from which on an arm can stop before its last one."""
-
-
-@contextmanager
-def errors_of(arm: str) -> Iterator[None]:
-    """Let errors of users name the arm that they are about."""
-    try:
-        yield
-    except UserError as error:
-        raise UserError(f"arm '{arm}': {error.message}") from error
 
 
 def check_comparison(comparison: Comparison) -> None:

@@ -25,7 +25,7 @@ from unmask.training.machine import Machine, choose_machine
 from unmask.training.runs.display import Display, duration
 from unmask.training.runs.usage import check_price
 from unmask.workflows.comparing.cells import Plan, about, failure_of, result_of
-from unmask.workflows.comparing.checks import check_comparison, check_text, errors_of
+from unmask.workflows.comparing.checks import check_comparison, check_text
 from unmask.workflows.comparing.design import read_factors
 from unmask.workflows.comparing.outcome import Outcome
 from unmask.workflows.comparing.planner import Planner
@@ -35,6 +35,7 @@ from unmask.workflows.comparing.results import conclude
 from unmask.workflows.comparing.settings import (
     Comparison,
     TaskData,
+    errors_of,
     read_comparison,
 )
 from unmask.workflows.comparing.work import (

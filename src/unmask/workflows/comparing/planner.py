@@ -21,7 +21,7 @@ from unmask.support.messages import argument
 from unmask.support.settings import to_table
 from unmask.training.settings import FORWARDS_PER_STEP
 from unmask.workflows.comparing.cells import OUTLOOK, Cell, Plan
-from unmask.workflows.comparing.checks import errors_of, settle_scoring
+from unmask.workflows.comparing.checks import settle_scoring
 from unmask.workflows.comparing.contents import Contents
 from unmask.workflows.comparing.settings import (
     HEADLESS_STUDENT,
@@ -30,6 +30,7 @@ from unmask.workflows.comparing.settings import (
     Comparison,
     TaskData,
     by_size,
+    errors_of,
     read_budget,
 )
 from unmask.workflows.comparing.vocabulary import shared_tokenizer

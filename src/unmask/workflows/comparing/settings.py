@@ -29,6 +29,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -55,6 +56,15 @@ STUDENT, HEADLESS_STUDENT = "distilbert-mini", "tinybert-mini"
 """Recipes of students, if an arm names none: of teachers that have a masked-LM head, and of others."""
 NAME = re.compile(r"\w[\w.+@=,: -]*")
 """Names of arms and tasks."""
+
+
+@contextmanager
+def errors_of(arm: str) -> Iterator[None]:
+    """Let errors of users name the arm that they are about."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"arm '{arm}': {error.message}") from error
 
 
 class Budget(msgspec.Struct, frozen=True):

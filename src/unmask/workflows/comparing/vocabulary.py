@@ -9,8 +9,7 @@ from unmask.data.text.documents import Skipped, read_documents
 from unmask.data.tokenizers.coverage import suited_vocabulary
 from unmask.recipes.recipe import as_recipe
 from unmask.support.settings import to_table
-from unmask.workflows.comparing.checks import errors_of
-from unmask.workflows.comparing.settings import Arm, Comparison
+from unmask.workflows.comparing.settings import Arm, Comparison, errors_of
 
 BEGINNING = 5_000_000
 """Number of characters of each text that tell which vocabulary suits it."""

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from unmask.data.batches.batch import Sample
@@ -227,3 +228,8 @@ def _hold_out(task: Task, labelled: Sequence[Any]) -> tuple[list[Any], list[Any]
             f"no texts can be held out with the labels that the teacher gives them: {error.message}",
             remedy=f"pass labeled examples to score the student on: {argument('dev', 'FILE')}",
         ) from error
+
+
+def untuned(task: Task) -> Task:
+    """Return the task of the teacher without what belongs to its training: regularization, and what was tuned."""
+    return msgspec.structs.replace(task, **task.training.tuned)

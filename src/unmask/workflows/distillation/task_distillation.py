@@ -28,7 +28,7 @@ from unmask.support.settings import convert, put
 from unmask.tasks.task import Task
 from unmask.training.machine import Machine
 from unmask.training.runs.display import Display
-from unmask.workflows.distillation.lesson import Lesson, read_lesson, with_predictions
+from unmask.workflows.distillation.lesson import Lesson, read_lesson, untuned, with_predictions
 from unmask.workflows.distillation.student import framed_as, student_of, student_settings, vocabulary_difference
 from unmask.workflows.distillation.targets import TargetStore, check_targets
 from unmask.workflows.finetuning.checks import check_effects
@@ -180,11 +180,6 @@ def _resolve(lesson: Lesson, task: Task, student: Model, data: Examples, teacher
         )
     check_effects(recipe, student.encoder, teacher)
     return msgspec.structs.replace(recipe, task=recipe.task.settle(data.train, data.labels))
-
-
-def untuned(task: Task) -> Task:
-    """Return the task of the teacher without what belongs to its training: regularization, and what was tuned."""
-    return msgspec.structs.replace(task, **task.training.tuned)
 
 
 def _difference(lesson: Lesson, teacher: Model, student: Model) -> str:
