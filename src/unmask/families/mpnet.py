@@ -13,8 +13,17 @@ from dataclasses import replace
 from typing import Any
 
 from unmask.families.body import TransformerSettings
-from unmask.families.format import BERT_CONFIG, BERT_TENSORS, Family, in_layers
-from unmask.families.roberta import format_like_roberta
+from unmask.families.format import (
+    BERT_CONFIG,
+    BERT_TENSORS,
+    DENSE_HEADS,
+    ROBERTA_LM,
+    Family,
+    Format,
+    architectures,
+    in_layers,
+    without_pooler,
+)
 from unmask.nn.encoders.encoder import NARROW_BLOCKS, HeadSpec
 from unmask.nn.encoders.transformer import Transformer
 from unmask.nn.layers.block import Block, SelfAttention
@@ -89,8 +98,8 @@ def write_distances(settings: MpnetSettings) -> dict[str, Any]:
 
 MPNET = Family(
     MpnetSettings,
-    replace(
-        format_like_roberta("mpnet", "MPNet"),
+    Format(
+        model_type="mpnet",
         prefix="mpnet.",
         config={name: key for name, key in BERT_CONFIG.items() if name != "segments"},
         defaults={"layer_norm_eps": 1e-12},
@@ -107,6 +116,12 @@ MPNET = Family(
                 },
             ),
         },
+        pooler="pooler.dense",
+        head_pooler="classifier.dense",
+        heads={"masked_lm": ROBERTA_LM, **DENSE_HEADS},
+        decoder="lm_head.decoder.weight",
+        architectures=architectures("MPNet"),
+        without_pooler=without_pooler("MPNet"),
         read=read_distances,
         write=write_distances,
     ),
