@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,9 +59,14 @@ def fingerprint_path(path: str | Path) -> str | None:
         return sha256(path)
     if not path.is_dir():
         return None
-    files = ((file.relative_to(path), file) for file in sorted(path.rglob("*")) if file.is_file())
-    visible = [(name, file) for name, file in files if not any(part.startswith(".") for part in name.parts)]
-    return fingerprint_values([[name.as_posix(), sha256(file)] for name, file in visible])
+    return fingerprint_values([[file.relative_to(path).as_posix(), sha256(file)] for file in _files_in(path)])
+
+
+def _files_in(directory: Path) -> Iterator[Path]:
+    """Yield the files of a directory in order, without hidden ones and those in hidden folders."""
+    for file in sorted(directory.rglob("*")):
+        if file.is_file() and not any(part.startswith(".") for part in file.relative_to(directory).parts):
+            yield file
 
 
 Stats = list[tuple[str, int, int, int, int]]
@@ -71,7 +76,7 @@ COARSE = 2.0
 
 
 def stats_of_path(path: str | Path) -> Stats | None:
-    """Return by what a change of a file, or of the files of a directory, is noticed without reading them.
+    """Return by what a change of what `fingerprint_path` reads is noticed without reading it.
 
     Returns:
         None if that cannot be relied upon: a file has changed so recently that another change of the same size might
@@ -79,7 +84,7 @@ def stats_of_path(path: str | Path) -> Stats | None:
     """
     path, stats = Path(path), Stats()
     try:
-        for file in sorted(path.rglob("[!.]*")) if path.is_dir() else [path]:
+        for file in _files_in(path) if path.is_dir() else [path]:
             found = file.stat()
             if max(found.st_mtime, found.st_ctime) > time.time() - COARSE:
                 return None
