@@ -46,7 +46,7 @@ def test_examples_to_stop_early_by_have_no_variants_among_those_to_learn_from(tu
         augment=2,
     )
     model = load_model(lesson.teacher)
-    data = read_lesson(lesson, model.task, model, choose_machine("cpu", "float32"), Display(quiet=True), [])
+    data = read_lesson(lesson, model.task, model, choose_machine("cpu", "float32"), Display(quiet=True))
     inner = data.inner(model.task)
     lines = [{(row.file, row.line) for row in part} for part in (inner.train, inner.held)]
     assert len(inner.train) > 2 * len(lines[0]) and not lines[0] & lines[1]

@@ -157,9 +157,7 @@ def attach(samples: Sequence[Sample], logits: Sequence[np.ndarray], at: str) -> 
     return [sample.add(labels={SOFT_TARGETS: targets.ravel()}) for sample, targets in zip(samples, parts, strict=True)]
 
 
-def read_lesson(
-    lesson: Lesson, task: Task, model: Model, machine: Machine, display: Display, notes: list[str]
-) -> Examples:
+def read_lesson(lesson: Lesson, task: Task, model: Model, machine: Machine, display: Display) -> Examples:
     """Return the examples to train on and those to evaluate on; texts without labels have those of the teacher.
 
     Without dev files a tenth of the labeled examples is held out, or if there are none, a tenth of the others.
@@ -167,7 +165,7 @@ def read_lesson(
     Raises:
         UserError: a file cannot be read, or is not suitable for the task.
     """
-    files = lesson.files
+    files, notes = lesson.files, list[str]()
     read = partial(task.read, columns=files.columns, kind=files.kind, notes=notes)
     train = read(files.train) if files.train else []
     texts = [text for path in lesson.unlabelled for text in _read_unlabelled(path, task, lesson, notes)]

@@ -58,7 +58,7 @@ def prepare_lesson(lesson: Lesson, machine: Machine, display: Display) -> Prepar
         )
     student, about = _student(lesson, model)
     exact = replace(machine, precision="float32")
-    data = read_lesson(lesson, model.task, model, exact, display, [])
+    data = read_lesson(lesson, model.task, model, exact, display)
     taught = teacher_of_task(model)
     recipe = _resolve(lesson, model.task, student, data, taught)
     why = _difference(lesson, model, student)
@@ -103,7 +103,7 @@ def prepare_baseline(lesson: Lesson, machine: Machine, display: Display) -> Prep
     assert model.task is not None
     student, about = _student(lesson, model)
     labeled = replace(lesson, unlabelled=(), augment=0, masked_lm=None)
-    data = read_lesson(labeled, model.task, model, machine, display, [])
+    data = read_lesson(labeled, model.task, model, machine, display)
     recipe = _resolve(labeled, model.task, student, data, teacher_of_task(model))
     recipe = msgspec.structs.replace(recipe, objective=Objectives(), distillation=None)
     return replace(assemble(student, recipe, data, "", machine), notes=(about,))
