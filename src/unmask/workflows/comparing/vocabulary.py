@@ -28,10 +28,11 @@ def shared_tokenizer(comparison: Comparison, arms: Mapping[str, Arm]) -> dict[st
             named = {**comparison.settings, **arm.settings}
             with errors_of(name):
                 settings = to_table(as_recipe(arm.recipe, named).tokenizer)
-            if settings["kind"] == "wordpiece" and comparison.text:
+            left_open = [key for key in settings if f"tokenizer.{key}" not in named]
+            if settings["kind"] == "wordpiece" and comparison.text and left_open:
                 kind, size = suited_vocabulary(_beginnings(comparison), settings["vocabulary"])
                 suited = {"kind": kind, "vocabulary": size, "lowercase": False}
-                settings |= {key: value for key, value in suited.items() if f"tokenizer.{key}" not in named}
+                settings |= {key: suited[key] for key in left_open}
             if settings["kind"] != "words":
                 return settings
     return None
