@@ -10,20 +10,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import safetensors.torch
 from torch import Tensor
 
 from unmask.nn.encoders.pooled import Dense
-from unmask.support.choices import PoolingKind, PromptName, check_choice
+from unmask.support.choices import PoolingKind, PromptName, SummaryKind, check_choice
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
-
-if TYPE_CHECKING:
-    from unmask.support.choices import SummaryKind
 
 MODULES, LENGTH = "modules.json", "sentence_bert_config.json"
 SENTENCES = "config_sentence_transformers.json"
