@@ -195,13 +195,16 @@ def make(file: str, options: argparse.Namespace) -> None:
     path.write_text(write(msgspec.structs.replace(comparison, arms=arms, tasks=tasks)), encoding="utf8")
     chosen = {"first": options.first, "dry_run": options.dry_run, "workers": options.workers}
     outcome = unmask.compare(path, out=folder / "comparison", **chosen)
+    if options.dry_run:
+        print("\n".join(rendered(line, in_command) for line in outcome.planned))
+        return
     for record in records(outcome):
         if options.tasks and record["task"] == "mean":
             continue  # not that of the comparison
         add("comparisons", {"comparison": name, "arm": record.pop("arm"), "task": record.pop("task")}, record)
     if options.blimp:
         score_pairs(name, options)
-    if comparison.outlook and not options.dry_run and not options.first:
+    if comparison.outlook and not options.first:
         score_budgets(name, options.runs)
     print("\n".join(rendered(line, in_command) for line in outcome.recommendation))
 
