@@ -202,6 +202,6 @@ def english_corpus(folder: Path, vocabulary: int) -> Corpus:
     """
     if not (folder / "corpus").exists():
         text = english_text()
-        unmask.train_tokenizer(text, folder / "tokenizer", vocab_size=vocabulary)
+        unmask.train_tokenizer(text, folder / "tokenizer", vocab_size=vocabulary, lowercase=True)
         unmask.build_corpus(text, unmask.load_tokenizer(folder / "tokenizer"), folder / "corpus")
     return unmask.open_corpus(folder / "corpus")

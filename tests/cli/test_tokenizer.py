@@ -200,7 +200,7 @@ def test_extend(line, clinical, tmp_path, capsys, encode):
     assert re.fullmatch(r"the text has \d+ tokens before, 36 after \(\d+\.\d% fewer\)", counts)
     assert re.fullmatch(r"new tokens: (hepat|nephr)itis \(.+ ##.+\), (hepat|nephr)itis \(.+ ##.+\)", examples)
     assert last == f"tokenizer with 172 tokens: {out}"
-    assert encode("The nephritis", directory=out) == ["the nephritis"]
+    assert encode("The nephritis", directory=out) == ["The nephritis"]
     assert json.loads((out / "tokenizer_config.json").read_text())["model_max_length"] == 64
     assert main([*given, "--min-count", "7"]) == 2
     assert "the directory is not empty" in capsys.readouterr().err
@@ -208,6 +208,25 @@ def test_extend(line, clinical, tmp_path, capsys, encode):
     assert main([*given, "--min-count", "7"]) == 2
     assert "there is nothing to learn: every word that occurs at least 7 times" in capsys.readouterr().err
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "model", "token"),
+    [
+        ("The Quick Fox met Anna in Rome.\n" * 9, [], "WordPiece", "Anna"),
+        ("The Quick Fox met Anna in Rome.\n" * 9, ["--lowercase"], "WordPiece", "anna"),
+        ("ภาษาไทยเป็นภาษาที่มีระดับเสียงของคำ\n" * 9, [], "Unigram", "ท"),
+        ("ภาษาไทยเป็นภาษาที่มีระดับเสียงของคำ\n" * 9, ["--kind", "wordpiece"], "WordPiece", "ท"),
+    ],
+    ids=["english", "lowercase", "thai", "thai wordpiece"],
+)
+def test_a_vocabulary_suits_its_text_unless_it_is_named(tmp_path, text, given, model, token):
+    (tmp_path / "text.txt").write_text(text, encoding="utf8")
+    arguments = [str(tmp_path / "text.txt"), "--vocab-size", "90", "--out", str(tmp_path / "out"), *given]
+    assert main(["tokenizer", "train", *arguments]) == 0
+    trained = json.loads((tmp_path / "out/tokenizer.json").read_text(encoding="utf8"))["model"]
+    assert trained["type"] == model
+    assert load_tokenizer(tmp_path / "out").find(token) is not None
 
 
 def test_skipped_documents_are_reported(tmp_path, text_file, capsys):
@@ -231,8 +250,8 @@ def test_skipped_documents_are_reported(tmp_path, text_file, capsys):
         (("tokenizer", "train", "{here}/text.txt", "--vocab-size", "5", "--out", "{here}/t"), "needs at least"),
         (("tokenizer", "train", "{here}/empty.txt", "--out", "{here}/t"), "no text"),
         (
-            ("tokenizer", "train", "{here}/text.txt", "--kind", "bpe", "--cased", "--out", "{here}/t"),
-            "--cased has no effect on --kind bpe, which keeps capitals, accents and all characters",
+            ("tokenizer", "train", "{here}/text.txt", "--kind", "bpe", "--lowercase", "--out", "{here}/t"),
+            "--lowercase has no effect on --kind bpe, which keeps capitals, accents and all characters",
         ),
         (
             ("tokenizer", "train", "{here}/text.txt", "--kind", "bpe", "--coverage", "0.99", "--out", "{here}/t"),

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,7 +23,7 @@ from unmask.data.text.documents import Skipped, TextOptions, read_documents, ref
 from unmask.data.text.encodings import with_encoding
 from unmask.data.text.files import display_name, read_text_lines
 from unmask.data.tokenizers import extend, train
-from unmask.data.tokenizers.coverage import COVERAGE
+from unmask.data.tokenizers.coverage import COVERAGE, beginning, suited_vocabulary
 from unmask.data.tokenizers.load import load_tokenizer, read_length
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.families.checkpoints.huggingface import read_settings
@@ -42,9 +42,9 @@ def train_tokenizer(
     files: Files,
     out: str | Path,
     *,
-    kind: Literal["wordpiece", "bpe", "unigram", "words"] = "wordpiece",
+    kind: Literal["wordpiece", "bpe", "unigram", "words"] | None = None,
     vocab_size: int = 30522,
-    cased: bool = False,
+    lowercase: bool = False,
     coverage: float | None = None,
     field: str = "text",
     documents: Documents = "auto",
@@ -60,9 +60,10 @@ def train_tokenizer(
             s3://…); - is standard input.
         out: directory of the new tokenizer.
         kind: WordPiece as in BERT, byte-level BPE as in RoBERTa, a SentencePiece unigram model as in ALBERT, or whole
-            words as for ELMo, which reads their characters.
+            words as for ELMo, which reads their characters; by default WordPiece, or unigram for scripts without spaces
+            between words, such as Thai.
         vocab_size: number of tokens in the vocabulary.
-        cased: keep capital letters and accents, as bpe and words do.
+        lowercase: lowercase the text and strip its accents, as an uncased BERT does.
         coverage: share of the text's characters that get tokens, the most frequent ones; by default 0.9999.
         field: field of JSON Lines that holds the text.
         documents: what counts as a document in plain text: a whole file, a block between blank lines, or a line; auto
@@ -77,7 +78,7 @@ def train_tokenizer(
     display = Display(quiet=quiet)
     if kind in train.CASED:
         fixed = f"on {argument('kind', kind)}, which keeps capitals, accents and all characters"
-        refuse_idle(fixed, cased=cased, coverage=coverage is not None)
+        refuse_idle(fixed, lowercase=lowercase, coverage=coverage is not None)
     share = COVERAGE if coverage is None else coverage
     if not 0 < share <= 1:
         raise UserError(f"{argument('coverage')} must be above 0 and at most 1, not {share:g}")
@@ -85,8 +86,12 @@ def train_tokenizer(
         texts,
         aside,
     ):
+        if kind is None:
+            first = beginning(texts)
+            kind, _ = suited_vocabulary(first, vocab_size)
+            texts = chain(first, texts)
         tokenizer = train.train_vocabulary(
-            kind, texts, size=vocab_size, lowercase=not cased, coverage=share, progress=_shows_progress(quiet)
+            kind, texts, size=vocab_size, lowercase=lowercase, coverage=share, progress=_shows_progress(quiet)
         )
         tokenizer.save(aside)
     display.say(f"tokenizer with {tokenizer.size:,} tokens: {out}")

@@ -20,6 +20,7 @@ import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import Literal
 
 import numpy as np
 
@@ -66,9 +67,11 @@ def covered_words(words: Mapping[str, int], coverage: float = COVERAGE) -> dict[
 UNSPACED = 0.05
 """Minimum share of letters of scripts without spaces between words at which the vocabulary is unigram."""
 ROUND = 500
+BEGINNING = 5_000_000
+"""Number of characters of a text that tell which vocabulary suits it."""
 
 
-def suited_vocabulary(texts: Iterable[str], size: int) -> tuple[str, int]:
+def suited_vocabulary(texts: Iterable[str], size: int) -> tuple[Literal["wordpiece", "unigram"], int]:
     """Return the kind of the vocabulary that suits a text, and its size with capitals and accents.
 
     Args:
@@ -80,9 +83,20 @@ def suited_vocabulary(texts: Iterable[str], size: int) -> tuple[str, int]:
         character: count for character, count in characters.items() if unicodedata.category(character)[0] in "LM"
     }
     of_clauses = sum(count for character, count in letters.items() if re.match(f"[{OF_CLAUSES}]", character))
-    kind = "unigram" if of_clauses and of_clauses >= UNSPACED * sum(letters.values()) else "wordpiece"
+    unspaced = of_clauses and of_clauses >= UNSPACED * sum(letters.values())
     fixed = sum(1 if _stands_alone(character) else 2 for character in covered_characters(characters))
-    return kind, max(size, -(-(fixed + size // 2) // ROUND) * ROUND)
+    return "unigram" if unspaced else "wordpiece", max(size, -(-(fixed + size // 2) // ROUND) * ROUND)
+
+
+def beginning(texts: Iterable[str]) -> list[str]:
+    """Return the first texts, until they have `BEGINNING` characters; of an iterator the others are left."""
+    first, characters = [], 0
+    for text in texts:
+        first.append(text)
+        characters += len(text)
+        if characters >= BEGINNING:
+            break
+    return first
 
 
 def count_characters(texts: Iterable[str]) -> dict[str, int]:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from unmask.data.text.documents import Skipped, read_documents
-from unmask.data.tokenizers.coverage import suited_vocabulary
+from unmask.data.tokenizers.coverage import beginning, suited_vocabulary
 from unmask.recipes.recipe import as_recipe
 from unmask.support.settings import to_table
 from unmask.workflows.comparing.settings import Arm, Comparison, errors_of
-
-BEGINNING = 5_000_000
-"""Number of characters of each text that tell which vocabulary suits it."""
 
 
 def shared_tokenizer(comparison: Comparison, arms: Mapping[str, Arm]) -> dict[str, Any] | None:
@@ -41,14 +38,4 @@ def shared_tokenizer(comparison: Comparison, arms: Mapping[str, Arm]) -> dict[st
 def _beginnings(comparison: Comparison) -> Iterator[str]:
     """Yield the first documents of each text of a comparison."""
     for path in comparison.text:
-        yield from _up_to(BEGINNING, read_documents([path], comparison.reading, Skipped()))
-
-
-def _up_to(most: int, documents: Iterable[str]) -> Iterator[str]:
-    """Yield documents until they have a number of characters."""
-    characters = 0
-    for document in documents:
-        yield document
-        characters += len(document)
-        if characters >= most:
-            return
+        yield from beginning(read_documents([path], comparison.reading, Skipped()))
