@@ -104,6 +104,18 @@ def test_a_titled_document_is_the_query_itself(make):
     assert "1 of 2 queries are documents, which are not ranked for themselves" in collection.notes
 
 
+@pytest.mark.parametrize("divider", [" ", "\t", "  "])
+def test_judgments_of_trec_eval_have_four_columns_and_no_header(make, divider):
+    graded = [("q1", "d1", 2), ("q1", "d2", 0), ("q2", "d2", 1)]
+    trec = "".join(divider.join((query, "0", document, str(grade))) + "\n" for query, document, grade in graded)
+    beir = HEADER + "".join(f"\n{query}\t{document}\t{grade}" for query, document, grade in graded)
+    read, expected = (read_collection(make(qrels__test_tsv=text)) for text in (trec, beir))
+    assert read.query_ids == expected.query_ids == ["q1", "q2"]
+    for own, other in zip(read.judgments, expected.judgments, strict=True):
+        assert own.documents.tolist() == other.documents.tolist()
+        assert own.grades.tolist() == other.grades.tolist()
+
+
 def test_what_is_unusual_is_counted(make):
     corpus = [{"_id": name, "text": text} for name, text in (("d1", "cat"), ("d2", "cat"), ("q2", "a fox"), ("e", ""))]
     judgments = f"{HEADER}\nq1\td1\t1\nq2\tq2\t0\nq2\td2\t1\nq3\td1\t0\nq3\td2\t-1\n"
@@ -173,7 +185,8 @@ REFUSED = {
     "there is no queries.jsonl": {"queries_jsonl": None},
     "qrels: there are no judgments": {"qrels__test_tsv": None},
     "test.tsv:1: the header is not query-id, corpus-id, score": {"qrels__test_tsv": "q1\td1\t1\n"},
-    "add it; of the four columns of trec_eval, remove the second": {"qrels__test_tsv": "q1 0 d1 1\n"},
+    "test.tsv:1: the header is not query-id, corpus-id, score, divided by tabs": {"qrels__test_tsv": "q1 0 d1 x\n"},
+    "test.tsv:2: 3 cells, not 4; divide them by spaces": {"qrels__test_tsv": "q1 0 d1 1\nq2\td1\t1\n"},
     "test.tsv:2: 4 cells, not 3": {"qrels__test_tsv": f"{HEADER}\nq1\t0\td1\t1\n"},
     "test.tsv:2: the score '0.5' is no whole number": {"qrels__test_tsv": f"{HEADER}\nq1\td1\t0.5\n"},
     "test.tsv:3: there is no query 'q9' in queries.jsonl": {"qrels__test_tsv": f"{HEADER}\nq1\td1\t1\nq9\td1\t1\n"},

@@ -1,8 +1,9 @@
 """Collections for search in BEIR's layout, and runs of trec_eval: what a system ranks for each query.
 
 Input: a directory with corpus.jsonl (`_id`, `text`, maybe `title`), queries.jsonl (`_id`, `text`), and the judgments
-in qrels/SPLIT.tsv (a header, then `query-id`, `corpus-id`, `score`); Thakur et al. 2021. Files may be compressed. A run
-has six columns, divided by spaces: query, `Q0`, document, rank, score, name of the system. Output: a `Collection`,
+in qrels/SPLIT.tsv: a header, then `query-id`, `corpus-id`, `score` (Thakur et al. 2021), or without a header the four
+columns of trec_eval, divided by spaces: query, iteration, document, score. Files may be compressed. A run has six
+columns, divided by spaces: query, `Q0`, document, rank, score, name of the system. Output: a `Collection`,
 whose documents are read from the file whenever they are needed, so that it does not have to fit into memory; and
 rankings, by the numbers of documents.
 
@@ -33,6 +34,9 @@ from unmask.support.errors import ShareNote, UserError
 CORPUS, QUERIES, QRELS = "corpus.jsonl", "queries.jsonl", "qrels"
 LAYOUT = f"a collection is a directory with {CORPUS}, {QUERIES} and {QRELS}/*.tsv"
 HEADER = ("query-id", "corpus-id", "score")
+TREC = 4
+"""Number of columns of trec_eval's judgments."""
+GRADE = r"-?[0-9]{1,9}"
 SPLIT = "test"
 """Split that is read if none is named."""
 ABSENT = -1
@@ -287,25 +291,30 @@ def _scan(corpus: Path, queries: Mapping[str, str]) -> tuple[list[str], dict[str
 def _judgments(path: Path, queries: Mapping[str, object], file: Path) -> dict[str, dict[str, tuple[int, int]]]:
     """Return the grade of each judged document, with its line, by query."""
     judged: dict[str, dict[str, tuple[int, int]]] = {}
+    divider: str | None = "\t"
     for number, line in read_text_lines(path):
-        cells = line.split("\t")
+        cells = [cell.strip() for cell in line.split(divider)]
         if number == 1:
-            if tuple(cell.strip() for cell in cells) != HEADER:
+            if tuple(cells) == HEADER:
+                continue
+            cells = line.split()
+            if len(cells) != TREC or not re.fullmatch(GRADE, cells[-1]):
                 raise UserError(
                     f"the header is not {', '.join(HEADER)}, divided by tabs",
                     file=path,
                     line=1,
-                    remedy="add it; of the four columns of trec_eval, remove the second"
-                    if len(line.split()) == 4
-                    else "add it",
+                    remedy="add it, or give the four columns of trec_eval",
                 )
-            continue
+            divider = None
         if not line.strip():
             continue
-        if len(cells) != len(HEADER):
-            raise UserError(f"{len(cells)} cells, not 3", file=path, line=number, remedy="divide them by tabs")
-        query, document, score = (cell.strip() for cell in cells)
-        if not re.fullmatch(r"-?[0-9]{1,9}", score):
+        if len(cells) != (expected := len(HEADER) if divider else TREC):
+            how = "tabs" if divider else "spaces"
+            raise UserError(
+                f"{len(cells)} cells, not {expected}", file=path, line=number, remedy=f"divide them by {how}"
+            )
+        query, document, score = cells[0], *cells[-2:]
+        if not re.fullmatch(GRADE, score):
             raise UserError(
                 f"the score '{score}' is no whole number", file=path, line=number, remedy="round it, as trec_eval needs"
             )
