@@ -27,7 +27,7 @@ from unmask.data.batches.frame import Frame
 from unmask.data.labelled.labelled_file import TEXTS, Row
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.inference.backend import Backend
-from unmask.support.durable import check_folder, create, named, replace_file, sync
+from unmask.support.durable import check_file, create, named, replace_file, sync
 from unmask.support.errors import UnmaskError, UserError
 from unmask.support.messages import argument
 from unmask.support.tensor_file import Described, header_of
@@ -42,7 +42,7 @@ def check_target(path: Path) -> None:
         raise UserError("the suffix determines the format", file=path, remedy=f"use {' or '.join(SUFFIXES)}")
     if path.exists():
         raise UserError("the file exists", file=path, remedy=f"choose another {argument('out')}")
-    check_folder(path)
+    check_file(path)
 
 
 def write_vectors(path: Path, vectors: np.ndarray | Sequence[np.ndarray], model: str) -> None:

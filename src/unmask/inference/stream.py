@@ -24,7 +24,7 @@ from unmask.data.text.files import split_part
 from unmask.data.text.record_files import fingerprint_source
 from unmask.inference.predictor import Predictor
 from unmask.support.choices import ExplainMethod
-from unmask.support.durable import check_folder, create, named, read_json, replace_file, sync
+from unmask.support.durable import check_file, create, named, read_json, replace_file, sync
 from unmask.support.errors import ShareNote, UserError
 from unmask.support.fingerprint import differences, versions
 from unmask.support.messages import argument
@@ -70,11 +70,9 @@ def check_out(out: Path, data: Sequence[str | Path]) -> None:
     """Raise an error early if the output cannot be written, or would overwrite the input."""
     if out.suffix in (".gz", ".bz2", ".xz", ".zst"):
         raise UserError("predictions are not written compressed", file=out, remedy="omit the suffix")
-    if out.is_dir():
-        raise UserError(f"{argument('out')} is a directory", file=out, remedy="name a file")
+    check_file(out)
     for written in (out, out.with_name(f"{out.name}.nbest.json")):
         refuse_input(written, data, "out")
-    check_folder(out)
 
 
 def check_explained(out: Path | None, labels: object) -> None:

@@ -195,16 +195,18 @@ def _beside(out: Path, suffix: str) -> Path:
     return out / f".{suffix}" if out.is_mount() else out.with_name(f".{out.name}.{suffix}")
 
 
-def check_folder(path: Path, name: str = "out") -> None:
-    """Raise an error, before anything is computed, if there is no directory for a file to write.
+def check_file(path: Path, name: str = "out") -> None:
+    """Raise an error, before anything is computed, if a file to write is a directory, or there is none for it.
 
     Args:
         path: the file.
         name: the parameter that names it.
 
     Raises:
-        UserError: there is none.
+        UserError: it is, or there is none.
     """
+    if path.is_dir():
+        raise UserError(f"{argument(name)} is a directory", file=path, remedy="name a file")
     if not path.parent.is_dir():
         raise UserError(
             "there is no such directory", file=path.parent, remedy=f"create it, or name another {argument(name)}"

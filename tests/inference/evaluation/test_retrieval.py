@@ -137,6 +137,8 @@ def test_what_has_no_effect_is_refused(collection, encoder, tmp_path, recipe, to
         ({"encoding": "latin-1"}, "encoding has no effect: this is a collection"),
         ({"field": "body"}, "field has no effect: this is a collection"),
         ({"depth": 0}, "depth=0: not a whole number of 1 or more"),
+        ({"run_file": tmp_path}, "run_file is a directory; name a file"),
+        ({"run_file": tmp_path / "none/a.run"}, "there is no such directory; create it, or name another run_file"),
     ):
         with pytest.raises(UserError, match=message):
             evaluate(encoder, collection, **options, **HERE)

@@ -26,7 +26,7 @@ from unmask.inference.load import open_predictor
 from unmask.inference.predictor import Predictor
 from unmask.inference.stream import refuse_input
 from unmask.support.choices import Device, Documents, Format, PllKind, Precision, Suite, as_texts, check_choice
-from unmask.support.durable import check_folder, only_writer
+from unmask.support.durable import check_file, only_writer
 from unmask.support.errors import UserError, check_count, refuse_idle
 from unmask.support.messages import argument, rendered
 from unmask.tasks.tuning import describe_effect
@@ -142,6 +142,8 @@ def evaluate(
         refuse_idle(reason, **labelled | {"against": None} | options.changed())
         if all(searches):
             refuse_idle(": no model makes vectors", dimensions=dimensions)
+        if run_file is not None:
+            check_file(Path(run_file), "run_file")
         with only_writer(None if run_file is None else Path(run_file), "run_file"):
             result = evaluate_retrieval(
                 model, collection, load=load, against=against, first_stage=first_stage, depth=depth, run_file=run_file
@@ -220,5 +222,5 @@ def _check_page(path: Path, files: Sequence[str | Path]) -> None:
     """Raise an error, before anything is computed, if the page of errors cannot be written or is not named as HTML."""
     if path.suffix != ".html":
         raise UserError("the page of errors is HTML", file=path, remedy="name it FILE.html")
-    check_folder(path, "errors")
+    check_file(path, "errors")
     refuse_input(path, files, "errors")

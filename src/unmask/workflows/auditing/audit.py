@@ -22,7 +22,7 @@ from unmask.inference.load import warn_of_new_tokens
 from unmask.inference.stream import refuse_input
 from unmask.model.model import load_model
 from unmask.support.choices import AuditedTask, Device, Format, Precision, check_choice
-from unmask.support.durable import check_folder, only_writer, replace_file
+from unmask.support.durable import check_file, only_writer, replace_file
 from unmask.support.errors import UserError, check_count
 from unmask.support.messages import argument
 from unmask.tasks import TASKS
@@ -218,7 +218,7 @@ def _check_written(out: Path | None, page: Path | None, sources: Sequence[Source
             continue
         if path.suffix not in known:
             raise UserError("the suffix determines the format", file=path, remedy=f"use {' or '.join(known)}")
-        check_folder(path, name)
+        check_file(path, name)
         refuse_input(path, files, name)
 
 
