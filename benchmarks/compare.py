@@ -11,7 +11,8 @@ again. `--arms` and `--tasks` choose some (sst2-16 is a task with one of its num
 that of the file, `--first` only takes a first look at the checkpoints, `--dry-run` only lists the cells and the minutes
 that they take; `--workers N` works on N cells at a time. Where there is an outlook, a record for each budget has the
 loss and the share of masked tokens predicted there, and others where they would be with four and ten times the largest.
-`--blimp N` also scores the pretrained models of the comparison on the first N pairs of each paradigm of BLiMP.
+`--blimp N` also scores the pretrained models of the comparison on the first N pairs of each paradigm of BLiMP, and
+notes the share of masked tokens of held-out text that they predict.
 """
 
 from __future__ import annotations
@@ -75,7 +76,10 @@ def score_pairs(name: str, options: argparse.Namespace) -> None:
             for model in models
         ]
         seeds = [result["metrics"]["accuracy"] for result in results]
-        record = {"score": sum(seeds) / len(seeds), "seeds": seeds, "pairs": results[0]["examples"]}
+        record = {"score": statistics.mean(seeds), "seeds": seeds, "pairs": results[0]["examples"]}
+        shares = [logged(model, "heldout")[-1].get("masked_lm_accuracy") for model in models]
+        if None not in shares:
+            record["masked_tokens_right"] = 100 * statistics.mean(shares)
         add("comparisons", {"comparison": name, "arm": arm, "task": "blimp"}, record)
 
 

@@ -39,7 +39,8 @@ def check_comparison(comparison: Comparison) -> None:
     """
     arms = comparison.named_arms()
     if len(arms) < 2:
-        raise UserError("a comparison needs at least two arms", remedy=f"pass {argument('arms')}")
+        remedy = f"pass {argument('arms')}, such as modernbert-mini, a checkpoint MODEL, MODEL+adapt, random"
+        raise UserError("a comparison needs at least two arms", remedy=remedy)
     if not comparison.tasks:
         _check_without_tasks(comparison, arms)
     for name, data in comparison.named_tasks().items():
