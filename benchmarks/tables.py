@@ -140,7 +140,7 @@ def recorded() -> Record:
     ]
     news = {
         "published": ("token_classification", {"data": "conll2003", "start": "minilm"}, "metrics.f1"),
-        "half_hour": ("minutes", {"task": "conll2003", "start": "unmask", "method": "fine-tuned"}, "score"),
+        "half_hour": ("comparisons", {"comparison": "half_hour", "arm": "mini", "task": "conll2003"}, "score"),
     }
     found = {
         name: [value_at(run, path) for run in read(RESULTS / f"{result}.json").get("runs", []) if matches(run, where)]

@@ -14,7 +14,7 @@ def test_build_and_info(main_line, text_file):
     assert "documents: blank-line" in outputs["build"].err
     assert ", 1 shard\n" in outputs["info"].out
     assert outputs["info"].out.startswith("train: 11")
-    assert "\ntokenizer: 170 tokens, uncased\n" in outputs["info"].out
+    assert "\ntokenizer: 170 tokens, cased\n" in outputs["info"].out
     assert f"sources: {text_file}" in outputs["info"].out
     assert outputs["info"].err == "all checksums match\n"
 

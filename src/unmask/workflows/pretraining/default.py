@@ -41,8 +41,9 @@ WEIGHT_BYTES = 12
 and both again in 16 bits."""
 ACTIVATION_BYTES = 40
 """Bytes per token, layer and unit of the width that the smallest micro-batch keeps for the backward pass."""
-ENOUGH = 2.0
-"""Tokens per parameter of the layers from which on a recipe is better than the next smaller one in the same time."""
+ENOUGH = (0.0, 0.5, 2.0, 2.0, 2.0, 2.0)
+"""Tokens per parameter of its layers from which on each is better than the next smaller one in the same time: for
+tasks, or, where these do not tell, at predicting masked tokens (docs/results.md#which-size)."""
 PASSES = 16
 """How often a text is read at most; read so often, it needs a token per parameter of the layers of a recipe."""
 REPEATS = 15.0
@@ -80,7 +81,7 @@ class Recorded(msgspec.Struct, frozen=True):
     Attributes:
         runs: pretraining from scratch.
         published, half_hour: F1 of entities in English news (CoNLL-2003), fine-tuned from a small published checkpoint,
-            and from half an hour of pretraining (`benchmarks/results/token_classification.json`, `minutes.json`).
+            and from half an hour of pretraining (`token_classification.json` of the results, comparison "half_hour").
     """
 
     runs: list[RecordedRun]
@@ -148,7 +149,7 @@ def choose(
     if tokenizer.kind.name in PADDING:
         words["tokenizer.kind"] = tokenizer.kind.name
     most, memory = PASSES * text, machine.available_memory()
-    for name in reversed(SIZES):
+    for name, enough in reversed([*zip(SIZES, ENOUGH, strict=True)]):
         try:
             recipe = as_recipe(smallest if name == SIZES[0] else name, {**words, **settings})
         except UserError:  # such as a width that is no multiple of the heads of this size
@@ -158,7 +159,7 @@ def choose(
         costs = cost(recipe)
         tokens = costs.num_tokens(speed)
         fits = not memory or needed_memory(costs.parameters, recipe) <= memory
-        if fits and tokens >= ENOUGH * costs.inner and most >= costs.inner:
+        if fits and tokens >= enough * costs.inner and most >= costs.inner:
             break
     if tokens > most and not _is_budgeted(settings):
         tokens, settings = most, {"budget.tokens": most, **settings}
