@@ -77,9 +77,9 @@ def score_pairs(name: str, options: argparse.Namespace) -> None:
         ]
         seeds = [result["metrics"]["accuracy"] for result in results]
         record = {"score": statistics.mean(seeds), "seeds": seeds, "pairs": results[0]["examples"]}
-        shares = [logged(model, "heldout")[-1].get("masked_lm_accuracy") for model in models]
-        if None not in shares:
-            record["masked_tokens_right"] = 100 * statistics.mean(shares)
+        last = [logged(model, "heldout")[-1] for model in models]
+        if all("masked_lm_accuracy" in line for line in last):
+            record["masked_tokens_right"] = 100 * statistics.mean(line["masked_lm_accuracy"] for line in last)
         add("comparisons", {"comparison": name, "arm": arm, "task": "blimp"}, record)
 
 
