@@ -48,7 +48,7 @@ def chosen(corpus, flops, **settings):
 def enough(name, corpus, minutes=60):
     """Return the speed at which a recipe just gets enough tokens of new text."""
     found = cost(read_recipe(name, {"tokenizer.vocabulary": corpus.tokenizer.size}))
-    return dict(zip(SIZES, ENOUGH, strict=True))[name] * found.inner * found.flops / (SHARE * 60 * minutes)
+    return ENOUGH[name] * found.inner * found.flops / (SHARE * 60 * minutes)
 
 
 @pytest.mark.parametrize("number", range(1, len(SIZES)))

@@ -31,19 +31,23 @@ from unmask.training.runs.display import duration
 from unmask.workflows.pretraining.checks import recipe_like
 from unmask.workflows.pretraining.search import cost, training_speed
 
-SIZES = (
-    *("modernbert-tiny", "modernbert-mini", "modernbert-small", "modernbert-medium"),
-    *("modernbert-base-hour", "modernbert-large-hour"),
-)
+ENOUGH = {
+    "modernbert-tiny": 0.0,
+    "modernbert-mini": 0.5,
+    "modernbert-small": 2.0,
+    "modernbert-medium": 2.0,
+    "modernbert-base-hour": 2.0,
+    "modernbert-large-hour": 2.0,
+}
+"""Tokens per parameter of its layers from which on each recipe is better than the next smaller one in the same time:
+for tasks, or, where these do not tell, at predicting masked tokens (docs/results.md#which-size)."""
+SIZES = tuple(ENOUGH)
 """The recipes to choose from, smallest first; the last two are for GPUs."""
 WEIGHT_BYTES = 12
 """Bytes per parameter besides those that training reserves (`RESERVED_BYTES`): the weight and its gradient, in float32,
 and both again in 16 bits."""
 ACTIVATION_BYTES = 40
 """Bytes per token, layer and unit of the width that the smallest micro-batch keeps for the backward pass."""
-ENOUGH = (0.0, 0.5, 2.0, 2.0, 2.0, 2.0)
-"""Tokens per parameter of its layers from which on each is better than the next smaller one in the same time: for
-tasks, or, where these do not tell, at predicting masked tokens (docs/results.md#which-size)."""
 PASSES = 16
 """How often a text is read at most; read so often, it needs a token per parameter of the layers of a recipe."""
 REPEATS = 15.0
@@ -149,7 +153,7 @@ def choose(
     if tokenizer.kind.name in PADDING:
         words["tokenizer.kind"] = tokenizer.kind.name
     most, memory = PASSES * text, machine.available_memory()
-    for name, enough in reversed([*zip(SIZES, ENOUGH, strict=True)]):
+    for name in reversed(SIZES):
         try:
             recipe = as_recipe(smallest if name == SIZES[0] else name, {**words, **settings})
         except UserError:  # such as a width that is no multiple of the heads of this size
@@ -159,7 +163,7 @@ def choose(
         costs = cost(recipe)
         tokens = costs.num_tokens(speed)
         fits = not memory or needed_memory(costs.parameters, recipe) <= memory
-        if fits and tokens >= enough * costs.inner and most >= costs.inner:
+        if fits and tokens >= ENOUGH[name] * costs.inner and most >= costs.inner:
             break
     if tokens > most and not _is_budgeted(settings):
         tokens, settings = most, {"budget.tokens": most, **settings}
