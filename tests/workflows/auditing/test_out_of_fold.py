@@ -8,7 +8,13 @@ from unmask.data.labelled.tagged_sentence import TaggedSentence, join_words
 from unmask.inference.predictor import Predictor
 from unmask.tasks.rows import as_rows
 from unmask.workflows.auditing import out_of_fold
-from unmask.workflows.auditing.out_of_fold import judge_classes, judge_sets, text_vectors, word_vectors
+from unmask.workflows.auditing.out_of_fold import (
+    judge_classes,
+    judge_sets,
+    text_vectors,
+    with_neighbors,
+    word_vectors,
+)
 
 SKLEARN = pytest.importorskip("sklearn.model_selection", reason="scikit-learn is not installed")
 
@@ -37,6 +43,37 @@ def test_probabilities(seed, monkeypatch):
     np.testing.assert_allclose(probabilities, expected, atol=1e-2)
 
 
+@pytest.mark.seeds(20)
+@pytest.mark.parametrize("block", [7, 1000])
+def test_neighbors_are_those_of_scikit_learn(seed, block, monkeypatch):
+    from sklearn.neighbors import KNeighborsClassifier
+    from sklearn.preprocessing import normalize
+
+    monkeypatch.setattr(out_of_fold, "BLOCK", block)
+    features, labels, folds = data(seed)
+    targets, classes = torch.from_numpy(labels), labels.max() + 1
+    alone = out_of_fold.out_of_fold(features, targets, folds, classes)
+    expected = np.empty_like(alone)
+    for fold in np.unique(folds):
+        inside, outside = folds != fold, folds == fold
+        center = features[inside].numpy().mean(0)
+        vote = KNeighborsClassifier(
+            out_of_fold.NEIGHBORS, weights=lambda distances: np.exp((1 - distances**2 / 2) / 0.2)
+        )
+        vote.fit(normalize(features[inside].numpy() - center), labels[inside])
+        expected[outside] = vote.predict_proba(normalize(features[outside].numpy() - center)) + out_of_fold.SMOOTHING
+    expected *= alone
+    together = with_neighbors(features, targets, folds, classes)
+    np.testing.assert_allclose(together, expected / expected.sum(1, keepdims=True), atol=1e-5)
+
+
+def test_fewer_examples_than_neighbors():
+    features, folds = torch.eye(4)[[0, 1, 0, 1]], np.array([0, 0, 1, 1])
+    probabilities = with_neighbors(features, torch.tensor([0, 1, 0, 1]), folds, 2)
+    assert probabilities.argmax(1).tolist() == [0, 1, 0, 1]
+    np.testing.assert_allclose(probabilities.sum(1), 1)
+
+
 def test_the_strength_with_the_smallest_loss_is_chosen(monkeypatch):
     features, labels, folds = data(0)
     targets = torch.from_numpy(labels)
@@ -56,7 +93,7 @@ def test_the_strength_with_the_smallest_loss_is_chosen(monkeypatch):
 def test_the_only_example_of_a_class_is_not_judged():
     features, labels, folds = data(1)
     labels[7] = 9
-    verdicts = judge_classes(features, labels, folds)
+    verdicts = judge_classes(features, labels, folds, with_neighbors)
     assert np.flatnonzero(np.isnan(verdicts.probability)).tolist() == [7]
     assert verdicts.suggested[7] == 9
     assert not verdicts.wrong[7]
@@ -65,7 +102,7 @@ def test_the_only_example_of_a_class_is_not_judged():
 
 def test_of_a_single_class_nothing_is_judged():
     features, _, folds = data(2)
-    assert np.isnan(judge_classes(features, np.zeros(len(folds), int), folds).probability).all()
+    assert np.isnan(judge_classes(features, np.zeros(len(folds), int), folds, with_neighbors).probability).all()
 
 
 def test_a_label_of_one_text_or_of_all_but_one_is_not_judged():

@@ -23,7 +23,15 @@ from unmask.support.errors import UserError, counted
 from unmask.tasks import TASKS
 from unmask.tasks.holding_out import assign_folds
 from unmask.tasks.task import Task
-from unmask.workflows.auditing.out_of_fold import Verdicts, judge_classes, judge_sets, text_vectors, word_vectors
+from unmask.workflows.auditing.out_of_fold import (
+    Verdicts,
+    judge_classes,
+    judge_sets,
+    out_of_fold,
+    text_vectors,
+    with_neighbors,
+    word_vectors,
+)
 from unmask.workflows.finetuning.examples import contradictions, read_labels, refuse_soft
 
 Labels = tuple[str, ...]
@@ -115,9 +123,8 @@ def _rank_classes(
     given = np.array([numbers[row.values["label"]] for row in rows])
     known = Identities.of(map(task.texts, rows))
     units = list(known.folded())
-    verdicts = judge_classes(
-        text_vectors(backend, rows, notes), given, assign_folds(units, given.tolist(), folds, SEED)
-    )
+    vectors, parts = text_vectors(backend, rows, notes), assign_folds(units, given.tolist(), folds, SEED)
+    verdicts = judge_classes(vectors, given, parts, with_neighbors)
     _note_unjudged(verdicts.probability, [labels[number] for number in given], rows[0].file, notes)
     audited = [
         Audited(
@@ -199,7 +206,7 @@ def _rank_words(
     whole = len(set(documents)) >= folds and all(document is not None for _, document in documents)
     parts = assign_folds(documents if whole else units, [0] * len(sentences), folds, SEED)
     vectors = word_vectors(backend, sentences, labels, [backend.model.encoder.num_layers])
-    verdicts = judge_classes(vectors, given, np.repeat(parts, lengths))
+    verdicts = judge_classes(vectors, given, np.repeat(parts, lengths), out_of_fold)
     _note_unjudged(verdicts.probability, [labels[number] for number in given], sentences[0].file, notes)
     starts = np.cumsum([0, *lengths])
     equals = contradictions(task, sentences, known)
