@@ -48,13 +48,14 @@ def identity(model: str, data: str | Path, **others: Any) -> dict[str, Any]:
     return {"model": model, "data": fingerprint_source(data), **others, **versions(LIBRARIES)}
 
 
-def refuse_input(out: Path, inputs: Iterable[str | Path], name: str) -> None:
+def refuse_input(out: Path, inputs: Iterable[str | Path], name: str, read: str = "data") -> None:
     """Refuse to overwrite an input, whatever its name: a link to it is the same file.
 
     Args:
         out: the file to write.
         inputs: the files that are read.
         name: the parameter that names `out`.
+        read: the parameter that names the inputs.
 
     Raises:
         UserError: a file to write is one of the files that are read.
@@ -62,7 +63,7 @@ def refuse_input(out: Path, inputs: Iterable[str | Path], name: str) -> None:
     for path, _ in map(split_part, inputs):
         if out.exists() and path.exists() and out.samefile(path):
             raise UserError(
-                f"{argument(name)} is the same file as {argument('data')}", file=out, remedy="name another file"
+                f"{argument(name)} is the same file as {argument(read)}", file=out, remedy="name another file"
             )
 
 

@@ -131,6 +131,23 @@ def test_a_query_that_is_a_document_is_not_ranked_for_itself(encoder, tmp_path):
     assert "1 of 1 queries are documents, which are not ranked for themselves" in result["notes"]
 
 
+def test_a_run_does_not_overwrite_what_is_read(collection, encoder, tmp_path):
+    run = tmp_path / "first.run"
+    evaluate("bm25", collection, run_file=run, **HERE)
+    (tmp_path / "link.run").symlink_to(run)
+    judgments = next((collection / "qrels").iterdir())
+    for written, system, read in (
+        (run, {"first_stage": run}, "first_stage"),
+        (tmp_path / "link.run", {"against": run}, "against"),
+        (judgments, {}, "data"),
+        (collection / "corpus.jsonl", {}, "data"),
+    ):
+        before = written.read_bytes()
+        with pytest.raises(UserError, match=f"run_file is the same file as {read}"):
+            evaluate(encoder, collection, run_file=written, **system, **HERE)
+        assert written.read_bytes() == before
+
+
 def test_what_has_no_effect_is_refused(collection, encoder, tmp_path, recipe, tokenizer, text_file):
     for options, message in (
         ({"columns": {"text": "a"}}, "columns has no effect: this is a collection for search"),

@@ -144,6 +144,13 @@ def find_collection(path: object) -> Path | None:
     return directory if directory.is_dir() and _named(directory, CORPUS) else None
 
 
+def collection_files(path: str | Path) -> list[Path]:
+    """Return the files of a collection, those of all its splits."""
+    directory, _ = split_part(path)
+    named = (_named(directory, name) for name in (CORPUS, QUERIES))
+    return [*filter(None, named), *(directory / QRELS).glob("*")]
+
+
 def no_collection(path: str | Path) -> UserError:
     """Return the error that a path names no collection."""
     directory, _ = split_part(path)

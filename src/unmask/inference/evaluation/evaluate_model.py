@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.data.labelled.minimal_pairs import read_pairs
-from unmask.data.labelled.retrieval_files import CORPUS, LAYOUT, find_collection, no_collection
+from unmask.data.labelled.retrieval_files import CORPUS, LAYOUT, collection_files, find_collection, no_collection
 from unmask.data.labelled.table import Data, ExampleTable, as_sources
 from unmask.data.text.documents import TextOptions
 from unmask.inference.backend import TorchBackend
@@ -144,6 +144,9 @@ def evaluate(
             refuse_idle(": no model makes vectors", dimensions=dimensions)
         if run_file is not None:
             check_file(Path(run_file), "run_file")
+            refuse_input(Path(run_file), collection_files(collection), "run_file")
+            for name, system in {"model": model, "against": against, "first_stage": first_stage}.items():
+                refuse_input(Path(run_file), [system] if system else [], "run_file", name)
         with only_writer(None if run_file is None else Path(run_file), "run_file"):
             result = evaluate_retrieval(
                 model, collection, load=load, against=against, first_stage=first_stage, depth=depth, run_file=run_file
