@@ -39,7 +39,9 @@ from unmask.workflows.auditing.corrections import (
     write_records,
     write_words,
 )
+from unmask.workflows.auditing.finetuned import FineTuning
 from unmask.workflows.auditing.suspects import RANKERS, Ranking, rank_examples
+from unmask.workflows.finetuning.job import InitialModel
 
 OF_TEXTS, OF_WORDS = (".tsv", ".csv", ".jsonl", ".parquet"), (".conll", ".tsv", ".txt", ".jsonl")
 """Suffixes of the files that are written of texts and of words."""
@@ -107,6 +109,7 @@ def audit(
     format: Format | None = None,
     encoding: str | None = None,
     folds: int = 5,
+    finetune_in: str | Path | None = None,
     allow_pickle: bool = False,
     device: Device = "auto",
     precision: Precision = "float32",
@@ -116,7 +119,8 @@ def audit(
 
     Args:
         model: run directory, Hugging Face model directory or name on the Hub, or directory of AllenNLP's ELMo; its
-            encoder is used as it is. One that was trained on these labels finds fewer: prefer a pretrained one.
+            encoder is used as it is, or also fine-tuned (finetune_in). One that was trained on these labels finds
+            fewer: prefer a pretrained one.
         data: labeled examples, as for finetune; several files form one set. In Python also examples in memory.
         task: what the labels are; by default the task that the model was fine-tuned for.
         out: file to correct the labels in, which finetune reads: .tsv, .csv, .jsonl or .parquet
@@ -126,6 +130,8 @@ def audit(
         format: file format; by default that of the file's suffix.
         encoding: encoding of the files; by default UTF-8, or what a byte-order mark declares.
         folds: number of parts; the labels of each are judged by what was learned from the others.
+        finetune_in: directory to fine-tune the model in, once for each part on the others: what these models say counts,
+            too, and finds more, but takes as long as that many trainings; an interrupted audit continues there.
         allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
         device: where to compute; mps is the GPU of Apple's processors, auto is cuda if available, or cpu.
         precision: number format of the computation; auto is bf16 where it is faster than float32.
@@ -161,8 +167,12 @@ def audit(
         others = other_columns(reader, sources, examples, columns=columns or {}, kind=format)
     if written is not None:
         _check_content(examples, others, written.suffix)
+    finetuning = None
+    if finetune_in is not None:
+        start, trained = InitialModel(model, allow_pickle=allow_pickle), choose_machine(device)
+        finetuning = FineTuning(kind, start, Path(finetune_in), trained, display)
     with only_writer(written), only_writer(shown, "page"):
-        ranking = rank_examples(kind, TorchBackend(loaded, machine, display), examples, folds, notes)
+        ranking = rank_examples(kind, TorchBackend(loaded, machine, display), examples, folds, notes, finetuning)
         if written or shown:
             _write(kind, examples, others, ranking, written, shown)
     for note in notes:

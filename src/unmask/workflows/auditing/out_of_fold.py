@@ -42,7 +42,7 @@ NEIGHBORS = 20
 TEMPERATURE = 0.2
 """What cosines are divided by before their exponentials weight the neighbors."""
 SMOOTHING = 1e-3
-"""Added to the share of each class among the neighbors."""
+"""Added to probabilities that others are multiplied by, so that none rules out a class by itself."""
 Estimate = Callable[[Tensor, Tensor, np.ndarray, int], np.ndarray]
 """Returns out-of-fold probabilities; see `out_of_fold`."""
 
@@ -95,7 +95,9 @@ def word_vectors(
     return torch.from_numpy(vectors)
 
 
-def judge_classes(features: Tensor, labels: np.ndarray, folds: np.ndarray, estimate: Estimate) -> Verdicts:
+def judge_classes(
+    features: Tensor, labels: np.ndarray, folds: np.ndarray, estimate: Estimate, finetuned: np.ndarray | None = None
+) -> Verdicts:
     """Return the verdict on each label, one of several classes; those of a class in a single fold are not judged.
 
     Args:
@@ -103,6 +105,7 @@ def judge_classes(features: Tensor, labels: np.ndarray, folds: np.ndarray, estim
         labels: the class of each example, (examples,) int.
         folds: the fold of each example, (examples,) int.
         estimate: `out_of_fold` or `with_neighbors`.
+        finetuned: out-of-fold probabilities of fine-tuned models, (examples, classes), which count, too; None: none.
     """
     pairs = np.unique(np.stack([labels, folds], 1), axis=0)
     judged = np.bincount(pairs[:, 0])[labels] > 1
@@ -111,6 +114,8 @@ def judge_classes(features: Tensor, labels: np.ndarray, folds: np.ndarray, estim
     if len(classes) < 2:
         return verdicts
     probabilities = estimate(features[judged], torch.from_numpy(compact), folds[judged], len(classes))
+    if finetuned is not None:
+        probabilities = _product(probabilities, finetuned[judged][:, classes])
     verdicts.probability[judged] = self_confidence(compact, probabilities)
     verdicts.suggested[judged] = classes[_without(compact, probabilities).argmax(1)]
     verdicts.wrong[judged] = probably_wrong(compact, probabilities)
@@ -123,13 +128,16 @@ def judge_classes(features: Tensor, labels: np.ndarray, folds: np.ndarray, estim
     )
 
 
-def judge_sets(features: Tensor, targets: np.ndarray, folds: np.ndarray) -> list[Verdicts]:
+def judge_sets(
+    features: Tensor, targets: np.ndarray, folds: np.ndarray, finetuned: np.ndarray | None = None
+) -> list[Verdicts]:
     """Return the verdicts on the labels of texts that may have several, by label, each a question of yes or no.
 
     Args:
         features: (examples, width).
         targets: whether each example has each label, (examples, labels) bool.
         folds: the fold of each example, (examples,) int.
+        finetuned: see `judge_classes`; (examples, labels).
     """
     judged = [
         all(len(np.unique(folds[targets[:, number] == side])) > 1 for side in (False, True))
@@ -142,7 +150,9 @@ def judge_sets(features: Tensor, targets: np.ndarray, folds: np.ndarray) -> list
     chosen = targets[:, columns]
     probabilities = out_of_fold(features, torch.from_numpy(chosen), folds, len(columns))
     for place, number in enumerate(columns):
-        both = np.stack([1 - probabilities[:, place], probabilities[:, place]], 1)  # (examples, 2)
+        both = _no_and_yes(probabilities[:, place])
+        if finetuned is not None:
+            both = _product(both, _no_and_yes(finetuned[:, number]))
         given = chosen[:, place].astype(int)
         every[number] = Verdicts(
             self_confidence(given, both),
@@ -202,8 +212,7 @@ def with_neighbors(features: Tensor, targets: Tensor, folds: np.ndarray, classes
                 for places, cosines in nearest.results()
             ]
         )
-    products = out_of_fold(features, targets, folds, classes) * (shares.double().numpy() + SMOOTHING)
-    return products / products.sum(1, keepdims=True)
+    return _product(out_of_fold(features, targets, folds, classes), shares.double().numpy())
 
 
 def _scaled(inside: Tensor, outside: Tensor) -> tuple[Tensor, Tensor]:
@@ -211,6 +220,18 @@ def _scaled(inside: Tensor, outside: Tensor) -> tuple[Tensor, Tensor]:
     mean, deviation = inside.mean(0), inside.std(0, correction=0)
     deviation = torch.where(deviation > 0, deviation, 1)
     return (inside - mean) / deviation, (outside - mean) / deviation
+
+
+def _product(probabilities: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return the products of probabilities of the same classes, (examples, classes), normalized."""
+    products = probabilities * (others + SMOOTHING)
+    normalized: np.ndarray = products / products.sum(1, keepdims=True)
+    return normalized
+
+
+def _no_and_yes(probabilities: np.ndarray) -> np.ndarray:
+    """Return probabilities, (examples,), as those of two classes, (examples, 2)."""
+    return np.stack([1 - probabilities, probabilities], 1)
 
 
 def _without(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:

@@ -23,6 +23,7 @@ from unmask.support.errors import UserError, counted
 from unmask.tasks import TASKS
 from unmask.tasks.holding_out import assign_folds
 from unmask.tasks.task import Task
+from unmask.workflows.auditing.finetuned import FineTuning
 from unmask.workflows.auditing.out_of_fold import (
     Verdicts,
     judge_classes,
@@ -90,7 +91,14 @@ class Ranking:
     by_label: dict[str, dict[str, Any]]
 
 
-def rank_examples(kind: str, backend: TorchBackend, examples: Sequence[Any], folds: int, notes: list[str]) -> Ranking:
+def rank_examples(
+    kind: str,
+    backend: TorchBackend,
+    examples: Sequence[Any],
+    folds: int,
+    notes: list[str],
+    finetuning: FineTuning | None = None,
+) -> Ranking:
     """Return the audit of examples of a task.
 
     Args:
@@ -99,6 +107,7 @@ def rank_examples(kind: str, backend: TorchBackend, examples: Sequence[Any], fol
         examples: the examples with their labels.
         folds: number of folds.
         notes: receives what was truncated, and what cannot be judged.
+        finetuning: how models are fine-tuned whose probabilities count, too; None: none is.
 
     Raises:
         UserError: the labels have probabilities, or there are too few of them to learn from.
@@ -107,7 +116,7 @@ def rank_examples(kind: str, backend: TorchBackend, examples: Sequence[Any], fol
     labels = read_labels(task, examples)
     refuse_soft(examples)
     notes += describe_alike(Counter(label for example in examples for label in task.labels_of(example)))
-    return RANKERS[kind](task, labels, backend, examples, folds, notes)
+    return RANKERS[kind](task, labels, backend, examples, folds, notes, finetuning)
 
 
 def _rank_classes(
@@ -117,6 +126,7 @@ def _rank_classes(
     rows: Sequence[Row],
     folds: int,
     notes: list[str],
+    finetuning: FineTuning | None,
 ) -> Ranking:
     """Rank texts with one label each."""
     numbers = {label: number for number, label in enumerate(labels)}
@@ -124,7 +134,8 @@ def _rank_classes(
     known = Identities.of(map(task.texts, rows))
     units = list(known.folded())
     vectors, parts = text_vectors(backend, rows, notes), assign_folds(units, given.tolist(), folds, SEED)
-    verdicts = judge_classes(vectors, given, parts, with_neighbors)
+    finetuned = finetuning.probabilities(rows, labels, parts) if finetuning else None
+    verdicts = judge_classes(vectors, given, parts, with_neighbors, finetuned)
     _note_unjudged(verdicts.probability, [labels[number] for number in given], rows[0].file, notes)
     audited = [
         Audited(
@@ -153,6 +164,7 @@ def _rank_sets(
     rows: Sequence[Row],
     folds: int,
     notes: list[str],
+    finetuning: FineTuning | None,
 ) -> Ranking:
     """Rank texts with any number of labels each."""
     targets = np.array([[label in (row.labels or ()) for label in labels] for row in rows])  # (texts, labels)
@@ -160,7 +172,8 @@ def _rank_sets(
     units = list(known.folded())
     rarest = targets.sum(0).argsort(kind="stable")
     strata = [next((int(number) for number in rarest if row[number]), -1) for row in targets]
-    every = judge_sets(text_vectors(backend, rows, notes), targets, assign_folds(units, strata, folds, SEED))
+    vectors, parts = text_vectors(backend, rows, notes), assign_folds(units, strata, folds, SEED)
+    every = judge_sets(vectors, targets, parts, finetuning.probabilities(rows, labels, parts) if finetuning else None)
     probabilities = np.stack([verdicts.probability for verdicts in every], 1)  # (texts, labels)
     wrong = np.stack([verdicts.wrong for verdicts in every], 1)
     unjudged = np.isnan(probabilities).all(0)  # (labels,)
@@ -195,6 +208,7 @@ def _rank_words(
     sentences: Sequence[TaggedSentence],
     folds: int,
     notes: list[str],
+    finetuning: FineTuning | None,
 ) -> Ranking:
     """Rank sentences by their worst word; sentences of a document, if documents are marked, are in the same fold."""
     numbers = {label: number for number, label in enumerate(labels)}
@@ -206,7 +220,8 @@ def _rank_words(
     whole = len(set(documents)) >= folds and all(document is not None for _, document in documents)
     parts = assign_folds(documents if whole else units, [0] * len(sentences), folds, SEED)
     vectors = word_vectors(backend, sentences, labels, [backend.model.encoder.num_layers])
-    verdicts = judge_classes(vectors, given, np.repeat(parts, lengths), out_of_fold)
+    finetuned = finetuning.probabilities(sentences, labels, parts) if finetuning else None
+    verdicts = judge_classes(vectors, given, np.repeat(parts, lengths), out_of_fold, finetuned)
     _note_unjudged(verdicts.probability, [labels[number] for number in given], sentences[0].file, notes)
     starts = np.cumsum([0, *lengths])
     equals = contradictions(task, sentences, known)
