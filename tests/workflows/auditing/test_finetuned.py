@@ -11,7 +11,7 @@ from unmask.tasks import TASKS
 from unmask.training.machine import choose_machine
 from unmask.training.runs.display import Display
 from unmask.workflows.auditing import finetuned
-from unmask.workflows.auditing.finetuned import FineTuning
+from unmask.workflows.auditing.finetuned import finetuned_probabilities
 from unmask.workflows.auditing.out_of_fold import judge_classes, judge_sets, out_of_fold
 from unmask.workflows.finetuning.examples import read_labels
 from unmask.workflows.finetuning.job import InitialModel
@@ -40,8 +40,9 @@ def test_probabilities_are_those_of_models_that_finetune_trains(kind, encoder, t
     records, task = examples_of(kind), TASKS[kind]()
     examples = task.read(as_sources(records), columns={})
     labels, folds = read_labels(task, examples), np.arange(len(examples)) % FOLDS
-    tuning = FineTuning(kind, InitialModel(encoder), tmp_path / "runs", choose_machine("cpu"), Display(quiet=True))
-    probabilities = tuning.probabilities(examples, labels, folds)
+    place, start = tmp_path / "runs", InitialModel(encoder)
+    options = {"task": kind, "start": start, "directory": place, "machine": choose_machine("cpu")}
+    probabilities = finetuned_probabilities(examples, labels, folds, **options, display=Display(quiet=True))
     expected = {}
     for fold in range(FOLDS):
         others = [record for record, at in zip(records, folds, strict=True) if at != fold]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ from unmask.workflows.auditing.corrections import (
     write_records,
     write_words,
 )
-from unmask.workflows.auditing.finetuned import FineTuning
+from unmask.workflows.auditing.finetuned import finetuned_probabilities
 from unmask.workflows.auditing.suspects import RANKERS, Ranking, rank_examples
 from unmask.workflows.finetuning.job import InitialModel
 
@@ -130,8 +131,8 @@ def audit(
         format: file format; by default that of the file's suffix.
         encoding: encoding of the files; by default UTF-8, or what a byte-order mark declares.
         folds: number of parts; the labels of each are judged by what was learned from the others.
-        finetune_in: directory to fine-tune the model in, once for each part on the others: what these models say counts,
-            too, and finds more, but takes as long as that many trainings; an interrupted audit continues there.
+        finetune_in: directory to fine-tune the model in, once for each part on the others: what these models say
+            counts, too, and finds more, but takes as long as that many trainings; an interrupted audit continues there.
         allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
         device: where to compute; mps is the GPU of Apple's processors, auto is cuda if available, or cpu.
         precision: number format of the computation; auto is bf16 where it is faster than float32.
@@ -167,12 +168,18 @@ def audit(
         others = other_columns(reader, sources, examples, columns=columns or {}, kind=format)
     if written is not None:
         _check_content(examples, others, written.suffix)
-    finetuning = None
+    finetuned = None
     if finetune_in is not None:
-        start, trained = InitialModel(model, allow_pickle=allow_pickle), choose_machine(device)
-        finetuning = FineTuning(kind, start, Path(finetune_in), trained, display)
+        finetuned = partial(
+            finetuned_probabilities,
+            task=kind,
+            start=InitialModel(model, allow_pickle=allow_pickle),
+            directory=Path(finetune_in),
+            machine=choose_machine(device),
+            display=display,
+        )
     with only_writer(written), only_writer(shown, "page"):
-        ranking = rank_examples(kind, TorchBackend(loaded, machine, display), examples, folds, notes, finetuning)
+        ranking = rank_examples(kind, TorchBackend(loaded, machine, display), examples, folds, notes, finetuned)
         if written or shown:
             _write(kind, examples, others, ranking, written, shown)
     for note in notes:

@@ -7,7 +7,7 @@ model is a run of fine-tuning with its default settings, in a directory where an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import compress
 from pathlib import Path
 from typing import Any
@@ -28,53 +28,47 @@ from unmask.workflows.finetuning.job import FinetuningJob, InitialModel, Labelle
 from unmask.workflows.finetuning.run_job import run_job
 
 
-@dataclass(frozen=True)
-class FineTuning:
-    """How the models of folds are fine-tuned.
+def finetuned_probabilities(
+    examples: Sequence[Any],
+    labels: Sequence[str],
+    folds: np.ndarray,
+    *,
+    task: str,
+    start: InitialModel,
+    directory: Path,
+    machine: Machine,
+    display: Display,
+) -> np.ndarray:
+    """Return the probability of each label, (texts or words, labels) float64, 0 of those that a model never saw.
 
-    Attributes:
+    Args:
+        examples: texts with their labels, or sentences with their tags.
+        labels: those of the task.
+        folds: the fold of each example, (examples,) int.
         task: the task, by name.
         start: the model that all of them begin as.
         directory: that of their runs, fold-1, fold-2, …
         machine: device and precision of the training; predictions are computed in float32.
         display: says which fold is left out.
     """
-
-    task: str
-    start: InitialModel
-    directory: Path
-    machine: Machine
-    display: Display
-
-    def probabilities(self, examples: Sequence[Any], labels: Sequence[str], folds: np.ndarray) -> np.ndarray:
-        """Return the probability of each label, (texts or words, labels) float64, 0 of those that a model never saw.
-
-        Args:
-            examples: texts with their labels, or sentences with their tags.
-            labels: those of the task.
-            folds: the fold of each example, (examples,) int.
-        """
-        found: dict[int, np.ndarray] = {}
-        several = np.unique(folds)
-        for number, fold in enumerate(several, 1):
-            held = folds == fold
-            others = list(compress(examples, ~held))
-            count = counted(len(others), "example")
-            self.display.say(f"fine-tuning without part {number} of {len(several)}, on {count}")
-            run = self.directory / f"fold-{number}"
-            files = LabelledFiles(as_sources([_record(example) for example in others]))
-            job = FinetuningJob(
-                self.task, self.start, files, machine=self.machine, quiet=self.display.console.quiet, all_examples=True
-            )
-            model = load_model(run_job(job, run, resume=can_resume(run, True)))
-            trained = Predictor(model, replace(self.machine, precision="float32"), self.display)
-            columns = [labels.index(label) for label in trained.labels]
-            predictions = trained.run(list(compress(examples, held)))
-            for place, prediction in zip(np.flatnonzero(held), predictions, strict=True):
-                scores = _scores(prediction)
-                found[place] = np.zeros((len(scores), len(labels)))
-                found[place][:, columns] = scores
-        return np.concatenate([found[place] for place in range(len(examples))])
+    found: dict[int, np.ndarray] = {}
+    several = np.unique(folds)
+    for number, fold in enumerate(several, 1):
+        held = folds == fold
+        others = list(compress(examples, ~held))
+        display.say(f"fine-tuning without part {number} of {len(several)}, on {counted(len(others), 'example')}")
+        run = directory / f"fold-{number}"
+        files = LabelledFiles(as_sources([_record(example) for example in others]))
+        job = FinetuningJob(task, start, files, machine=machine, quiet=display.console.quiet, all_examples=True)
+        model = load_model(run_job(job, run, resume=can_resume(run, True)))
+        columns = [labels.index(label) for label in model.labels]
+        predictor = Predictor(model, replace(machine, precision="float32"), display)
+        predictions = predictor.run(list(compress(examples, held)))
+        for place, prediction in zip(np.flatnonzero(held).tolist(), predictions, strict=True):
+            scores = _scores(prediction)
+            found[place] = np.zeros((len(scores), len(labels)))
+            found[place][:, columns] = scores
+    return np.concatenate([found[place] for place in range(len(examples))])
 
 
 def _record(example: Any) -> dict[str, Any]:

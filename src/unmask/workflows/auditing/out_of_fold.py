@@ -203,8 +203,8 @@ def with_neighbors(features: Tensor, targets: Tensor, folds: np.ndarray, classes
         center = vectors[~apart].mean(0)
         inside, outside = normalize(vectors[~apart] - center, dim=1), normalize(vectors[apart] - center, dim=1)
         nearest = Nearest(outside.numpy(), NEIGHBORS)
-        for block in inside.split(BLOCK):
-            nearest.add(block.numpy())
+        for first in range(0, len(inside), BLOCK):
+            nearest.add(inside[first : first + BLOCK].numpy())
         known = labels[~apart]
         shares[apart] = torch.stack(
             [

@@ -23,7 +23,6 @@ from unmask.support.errors import UserError, counted
 from unmask.tasks import TASKS
 from unmask.tasks.holding_out import assign_folds
 from unmask.tasks.task import Task
-from unmask.workflows.auditing.finetuned import FineTuning
 from unmask.workflows.auditing.out_of_fold import (
     Verdicts,
     judge_classes,
@@ -37,6 +36,8 @@ from unmask.workflows.finetuning.examples import contradictions, read_labels, re
 
 Labels = tuple[str, ...]
 """The labels of an example: its label, its several labels, or the tags of its words."""
+Opinion = Callable[[Sequence[Any], Labels, np.ndarray], np.ndarray]
+"""Returns the out-of-fold probabilities of examples, of these labels and in these folds; see finetuned.py."""
 NAMED = 5
 """Classes that a note names."""
 SEED = 0
@@ -97,7 +98,7 @@ def rank_examples(
     examples: Sequence[Any],
     folds: int,
     notes: list[str],
-    finetuning: FineTuning | None = None,
+    finetuned: Opinion | None = None,
 ) -> Ranking:
     """Return the audit of examples of a task.
 
@@ -107,7 +108,7 @@ def rank_examples(
         examples: the examples with their labels.
         folds: number of folds.
         notes: receives what was truncated, and what cannot be judged.
-        finetuning: how models are fine-tuned whose probabilities count, too; None: none is.
+        finetuned: what models that are fine-tuned on the other folds say, which counts, too; None: none are.
 
     Raises:
         UserError: the labels have probabilities, or there are too few of them to learn from.
@@ -116,7 +117,7 @@ def rank_examples(
     labels = read_labels(task, examples)
     refuse_soft(examples)
     notes += describe_alike(Counter(label for example in examples for label in task.labels_of(example)))
-    return RANKERS[kind](task, labels, backend, examples, folds, notes, finetuning)
+    return RANKERS[kind](task, labels, backend, examples, folds, notes, finetuned)
 
 
 def _rank_classes(
@@ -126,7 +127,7 @@ def _rank_classes(
     rows: Sequence[Row],
     folds: int,
     notes: list[str],
-    finetuning: FineTuning | None,
+    finetuned: Opinion | None,
 ) -> Ranking:
     """Rank texts with one label each."""
     numbers = {label: number for number, label in enumerate(labels)}
@@ -134,8 +135,8 @@ def _rank_classes(
     known = Identities.of(map(task.texts, rows))
     units = list(known.folded())
     vectors, parts = text_vectors(backend, rows, notes), assign_folds(units, given.tolist(), folds, SEED)
-    finetuned = finetuning.probabilities(rows, labels, parts) if finetuning else None
-    verdicts = judge_classes(vectors, given, parts, with_neighbors, finetuned)
+    others = finetuned(rows, labels, parts) if finetuned else None
+    verdicts = judge_classes(vectors, given, parts, with_neighbors, others)
     _note_unjudged(verdicts.probability, [labels[number] for number in given], rows[0].file, notes)
     audited = [
         Audited(
@@ -164,7 +165,7 @@ def _rank_sets(
     rows: Sequence[Row],
     folds: int,
     notes: list[str],
-    finetuning: FineTuning | None,
+    finetuned: Opinion | None,
 ) -> Ranking:
     """Rank texts with any number of labels each."""
     targets = np.array([[label in (row.labels or ()) for label in labels] for row in rows])  # (texts, labels)
@@ -173,7 +174,7 @@ def _rank_sets(
     rarest = targets.sum(0).argsort(kind="stable")
     strata = [next((int(number) for number in rarest if row[number]), -1) for row in targets]
     vectors, parts = text_vectors(backend, rows, notes), assign_folds(units, strata, folds, SEED)
-    every = judge_sets(vectors, targets, parts, finetuning.probabilities(rows, labels, parts) if finetuning else None)
+    every = judge_sets(vectors, targets, parts, finetuned(rows, labels, parts) if finetuned else None)
     probabilities = np.stack([verdicts.probability for verdicts in every], 1)  # (texts, labels)
     wrong = np.stack([verdicts.wrong for verdicts in every], 1)
     unjudged = np.isnan(probabilities).all(0)  # (labels,)
@@ -208,7 +209,7 @@ def _rank_words(
     sentences: Sequence[TaggedSentence],
     folds: int,
     notes: list[str],
-    finetuning: FineTuning | None,
+    finetuned: Opinion | None,
 ) -> Ranking:
     """Rank sentences by their worst word; sentences of a document, if documents are marked, are in the same fold."""
     numbers = {label: number for number, label in enumerate(labels)}
@@ -220,8 +221,8 @@ def _rank_words(
     whole = len(set(documents)) >= folds and all(document is not None for _, document in documents)
     parts = assign_folds(documents if whole else units, [0] * len(sentences), folds, SEED)
     vectors = word_vectors(backend, sentences, labels, [backend.model.encoder.num_layers])
-    finetuned = finetuning.probabilities(sentences, labels, parts) if finetuning else None
-    verdicts = judge_classes(vectors, given, np.repeat(parts, lengths), out_of_fold, finetuned)
+    others = finetuned(sentences, labels, parts) if finetuned else None
+    verdicts = judge_classes(vectors, given, np.repeat(parts, lengths), out_of_fold, others)
     _note_unjudged(verdicts.probability, [labels[number] for number in given], sentences[0].file, notes)
     starts = np.cumsum([0, *lengths])
     equals = contradictions(task, sentences, known)
