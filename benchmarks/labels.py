@@ -10,6 +10,9 @@ on held-out examples, whose labels are as published, of MiniLM, frozen, that lea
 whose first tenth is corrected, from those of which a random tenth is corrected, and from the original ones. Only wrong
 labels that were planted count as wrong, although the data has some of its own.
 
+`--finetuned` audits as with `--finetune-in`, by models that are fine-tuned on the other folds, too; its records are in
+audit_finetuned.json.
+
 `published` audits the labels of CoNLL-2003's second test set (testb) as they are, if `--corrected` names the file in
 which Wang et al. (2019) corrected it by hand, conllpp_test.txt of github.com/ZihanWangKi/CrossWeigh: a sentence is
 wrong whose tags are others there.
@@ -123,7 +126,7 @@ def mistaken(data: Data, rng: random.Random, folder: Path) -> list[Example]:
     ]
 
 
-def audited(data: Data, noise: str, rate: float, seed: int, folder: Path) -> dict[str, Any]:
+def audited(data: Data, noise: str, rate: float, seed: int, folder: Path, *, finetuned: bool) -> dict[str, Any]:
     """Make the labels of some examples wrong, and measure what an audit finds, and what it helps."""
     rng, size = random.Random(seed), len(data.train)
     if noise == "random":
@@ -133,7 +136,7 @@ def audited(data: Data, noise: str, rate: float, seed: int, folder: Path) -> dic
         others = mistaken(data, rng, folder)
     candidates = [number for number in range(size) if others[number] != data.train[number]]
     wrong = np.isin(np.arange(size), rng.sample(candidates, min(len(candidates), round(rate * size))))
-    flagged, first, estimate = looked_for(data.task, choose(wrong, others, data.train), folder)
+    flagged, first, estimate = looked_for(data.task, choose(wrong, others, data.train), folder, finetuned=finetuned)
     shuffled = np.random.default_rng(seed).permutation(first)
     ways = {"noisy": wrong, "fixed": wrong & ~first, "fixed_randomly": wrong & ~shuffled, "clean": wrong & False}
     scores = {}
@@ -151,10 +154,12 @@ def choose(which: np.ndarray, others: Sequence[Example], examples: Sequence[Exam
     return [other if taken else one for taken, other, one in zip(which, others, examples, strict=True)]
 
 
-def looked_for(task: Any, data: list[Example], folder: Path) -> tuple[np.ndarray, np.ndarray, dict[str, float]]:
+def looked_for(
+    task: Any, data: list[Example], folder: Path, *, finetuned: bool
+) -> tuple[np.ndarray, np.ndarray, dict[str, float]]:
     """Audit examples; return which are flagged, which are in the first tenth, and what is estimated."""
-    out = folder / "fix.jsonl"
-    audit = unmask.audit(minilm(), data, task=task, out=out, quiet=True)
+    out, runs = folder / "fix.jsonl", folder / "folds" if finetuned else None
+    audit = unmask.audit(minilm(), data, task=task, out=out, finetune_in=runs, quiet=True)
     flagged, first = np.zeros((2, len(data)), bool)
     for row in map(json.loads, out.read_text(encoding="utf8").splitlines()):
         line = int(row["source"].rpartition(":")[2]) - 1
@@ -163,12 +168,12 @@ def looked_for(task: Any, data: list[Example], folder: Path) -> tuple[np.ndarray
     return flagged, first, {"noise_estimate": 100 * audit.noise, "agreement": 100 * audit.agreement}
 
 
-def published(given: list[Example], corrected: list[Example], folder: Path) -> dict[str, Any]:
+def published(given: list[Example], corrected: list[Example], folder: Path, *, finetuned: bool) -> dict[str, Any]:
     """Audit sentences as they were published, and measure what is found of those that others have corrected."""
     if [one["words"] for one in given] != [one["words"] for one in corrected]:
         raise SystemExit("the corrected sentences are not those that were published")
     wrong = np.array([one != other for one, other in zip(given, corrected, strict=True)])
-    flagged, first, estimate = looked_for("token-classification", given, folder)
+    flagged, first, estimate = looked_for("token-classification", given, folder, finetuned=finetuned)
     return {"examples": len(given), **found(flagged, first, wrong), **estimate}
 
 
@@ -191,20 +196,21 @@ def share(which: np.ndarray) -> float:
 
 def main() -> None:
     """Plant wrong labels, audit, and write what was found."""
-    options = parse(__doc__, DATA, seeds=SEEDS, corrected="")
+    options = parse(__doc__, DATA, seeds=SEEDS, rates=RATES, corrected="", finetuned=False)
+    result_name = "audit_finetuned" if options.finetuned else "audit"
     if options.corrected:
         given, corrected = sentences(SHARED / CONLL / "eng.testb.xz"), sentences(Path(options.corrected))
         with tempfile.TemporaryDirectory() as folder:
-            result = published(given, corrected, Path(folder))
+            result = published(given, corrected, Path(folder), finetuned=options.finetuned)
         rate = round(100 * result["wrong"] / result["examples"], 1)
-        add("audit", {"data": "conll2003", "noise": PUBLISHED, "rate": rate, "seed": 0}, result)
+        add(result_name, {"data": "conll2003", "noise": PUBLISHED, "rate": rate, "seed": 0}, result)
         return
     for name in options.names:
         data = read(name)
-        for noise, rate, seed in product(NOISES, RATES, options.seeds):
+        for noise, rate, seed in product(NOISES, options.rates, options.seeds):
             with tempfile.TemporaryDirectory() as folder:
-                result = audited(data, noise, rate, seed, Path(folder))
-            add("audit", {"data": name, "noise": noise, "rate": 100 * rate, "seed": seed}, result)
+                result = audited(data, noise, rate, seed, Path(folder), finetuned=options.finetuned)
+            add(result_name, {"data": name, "noise": noise, "rate": 100 * rate, "seed": seed}, result)
 
 
 if __name__ == "__main__":

@@ -42,7 +42,9 @@ def data(labels, task):
 @pytest.mark.parametrize("noise", ["random", "confusions"])
 @pytest.mark.parametrize("task", ["classification", "token-classification"])
 def test_wrong_labels_are_found(labels, task, noise, tmp_path):
-    result = labels.audited(data(labels, task), noise, 0.1, 0, tmp_path)
+    finetuned = noise == "random"
+    result = labels.audited(data(labels, task), noise, 0.1, 0, tmp_path, finetuned=finetuned)
+    assert (tmp_path / "folds" / "fold-5" / "model").exists() == finetuned
     if noise == "confusions":  # no more than the mistakes of the weaker model, which knows these words
         assert 0 <= result["wrong"] <= 12
         return
@@ -65,11 +67,11 @@ def test_random_labels_are_others(labels):
 def test_published_labels_that_others_corrected(labels, tmp_path):
     corrected = data(labels, "token-classification").train
     given = [{**one, "tags": ["O"] * 5} if number % 12 == 0 else one for number, one in enumerate(corrected)]
-    result = labels.published(given, corrected, tmp_path)
+    result = labels.published(given, corrected, tmp_path, finetuned=False)
     assert (result["examples"], result["wrong"]) == (120, 10)
     assert result["first_tenth_recall"] > 80
     with pytest.raises(SystemExit):
-        labels.published(given, corrected[1:], tmp_path)
+        labels.published(given, corrected[1:], tmp_path, finetuned=False)
 
 
 def test_what_is_found(labels):

@@ -9,7 +9,8 @@ regularized is chosen among `STRENGTHS` by the loss on the first fold.
 
 What a probe says of a text is multiplied by what the texts nearest to it are labeled (`with_neighbors`): a probe fits
 part of the wrong labels if there are few examples of many classes, and neighbors have other mistakes. Of words, whose
-classes planes part well, a probe alone ranks more wrong labels first.
+classes planes part well, a probe alone ranks more wrong labels first. What fine-tuned models say, if they are trained
+(finetuned.py), is averaged with that geometrically.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ def judge_classes(
         return verdicts
     probabilities = estimate(features[judged], torch.from_numpy(compact), folds[judged], len(classes))
     if finetuned is not None:
-        probabilities = _product(probabilities, finetuned[judged][:, classes])
+        probabilities = _product(probabilities, finetuned[judged][:, classes], 0.5)
     verdicts.probability[judged] = self_confidence(compact, probabilities)
     verdicts.suggested[judged] = classes[_without(compact, probabilities).argmax(1)]
     verdicts.wrong[judged] = probably_wrong(compact, probabilities)
@@ -152,7 +153,7 @@ def judge_sets(
     for place, number in enumerate(columns):
         both = _no_and_yes(probabilities[:, place])
         if finetuned is not None:
-            both = _product(both, _no_and_yes(finetuned[:, number]))
+            both = _product(both, _no_and_yes(finetuned[:, number]), 0.5)
         given = chosen[:, place].astype(int)
         every[number] = Verdicts(
             self_confidence(given, both),
@@ -222,9 +223,12 @@ def _scaled(inside: Tensor, outside: Tensor) -> tuple[Tensor, Tensor]:
     return (inside - mean) / deviation, (outside - mean) / deviation
 
 
-def _product(probabilities: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return the products of probabilities of the same classes, (examples, classes), normalized."""
-    products = probabilities * (others + SMOOTHING)
+def _product(probabilities: np.ndarray, others: np.ndarray, power: float = 1) -> np.ndarray:
+    """Return a power of the products of probabilities of the same classes, (examples, classes), normalized.
+
+    The power 0.5 gives the geometric mean: two estimates that make the same mistakes are no surer than each alone.
+    """
+    products = (probabilities * (others + SMOOTHING)) ** power
     normalized: np.ndarray = products / products.sum(1, keepdims=True)
     return normalized
 
