@@ -119,7 +119,7 @@ def test_building_a_corpus_is_measured(benchmark_module, tokenizer_directory, sh
     monkeypatch.setattr(module, "SHARDS", 3)
     monkeypatch.setattr(module, "TIMES", 2)
     monkeypatch.setattr(module, "TURNS", 1)
-    monkeypatch.setattr("common.apart", lambda function, *arguments: function(*arguments))
+    monkeypatch.setattr(module, "apart", lambda function, *arguments: function(*arguments))
     found = [key | record for key, record in module.compare(tmp_path, 0.1, tokenizer_directory)]
     speeds = [one for one in found if one["measured"] == "speed"]
     assert {one["workers"] for one in speeds} == {1, 2}
@@ -133,11 +133,9 @@ def test_building_a_corpus_is_measured(benchmark_module, tokenizer_directory, sh
 def test_the_cost_of_a_crawl_is_calculated_from_its_stages(benchmark_module, tokenizer_directory, shared, tmp_path):
     module = benchmark_module("crawl")
     module.write_text(tmp_path / "a.jsonl", 0.05)
-    measured = {
-        key["stage"]: record for key, record in module.measure(tmp_path / "a.jsonl", "text", tokenizer_directory, 1)
-    }
+    measured = module.measure(tmp_path / "a.jsonl", tokenizer_directory, 1)
     assert min(record["text"] for record in measured.values()) > 40_000
-    stages = {("text", stage): {"text": 1e9, "seconds": 3600.0} for stage in measured}
+    stages = {stage: {"text": 1e9, "seconds": 3600.0} for stage in measured}
     found = {(key["clean"], key["cores"]): record for key, record in module.costs(stages)}
     assert found["no", 16]["hours"] == pytest.approx(160 * (2 / 16 + 1))
     assert found["web", 1000]["hours"] == pytest.approx(160 * (3 / 1000 + 2))
