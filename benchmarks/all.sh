@@ -5,10 +5,9 @@ cd "$(dirname "$0")/.."
 python=${1:-python}
 for name in serving sentences corpus start pretrain_speed finetune_speed step_profile loss_parity inference recurrence \
     exports several_tasks trainer_finetune trainer labels suggest explanations no_labels \
-    coverage outlook planted search cleaning many_gpus; do
+    coverage outlook planted search cleaning many_gpus reading; do
     $python benchmarks/$name.py
 done
-$python benchmarks/reading.py --rows 1000000
 $python benchmarks/compare.py adapting half_hour lengths family scaling articles # others start from their models
 [ -d runs/chinese ] || $python -m unmask pretrain modernbert-mini --text ../shared/data/text/chinese/*.jsonl.xz \
     --out runs/chinese --set budget.tokens=4000000 --set tokenizer.vocabulary=13500 --set batch.tokens=4096

@@ -52,8 +52,9 @@ def test_the_trainer_fine_tunes_beside_it(benchmark_module, shared):
 @pytest.mark.exhaustive
 def test_where_the_time_goes(benchmark_module, work, records, run_main, monkeypatch):
     module = benchmark_module("step_profile")
-    monkeypatch.setattr(module, "CASES", ["tiny-var-bf16-0.1"])
-    run_main(module, "--steps", "2", "--sequences", "6")
+    for name, value in (("CASES", ["tiny-var-bf16-0.1"]), ("STEPS", 2), ("SEQUENCES", 6)):
+        monkeypatch.setattr(module, name, value)
+    run_main(module)
     found = {one["kind"]: one for one in records("step_profile")}
     assert found.keys() == {*module.KINDS, "all else, including Python and numpy", "step"}
     assert found["products of matrices"]["seconds"] > 0
@@ -68,8 +69,10 @@ def test_where_the_time_goes(benchmark_module, work, records, run_main, monkeypa
 @pytest.mark.shared
 @pytest.mark.usefixtures("few")
 @pytest.mark.exhaustive
-def test_where_the_time_of_fine_tuning_goes(benchmark_module, work, records, run_main, shared):
-    run_main(benchmark_module("step_profile"), "finetune", "--examples", "64")
+def test_where_the_time_of_fine_tuning_goes(benchmark_module, work, records, run_main, shared, monkeypatch):
+    module = benchmark_module("step_profile")
+    monkeypatch.setattr(module, "EXAMPLES", 64)
+    run_main(module, "finetune")
     found = {one["kind"]: one for one in records("step_profile")}
     parts = [one["seconds"] for kind, one in found.items() if kind != "step"]
     assert sum(parts) >= found["step"]["seconds"] * 0.999
