@@ -3,7 +3,7 @@
 set -e
 cd "$(dirname "$0")/.."
 python=${1:-python}
-for name in serving sentences corpus start pretrain_speed finetune_speed step_profile loss_parity inference recurrence \
+for name in serving sentences corpus crawl start pretrain_speed finetune_speed step_profile long_texts inference recurrence \
     exports several_tasks trainer_finetune trainer labels suggest explanations no_labels \
     coverage outlook planted search cleaning many_gpus reading; do
     $python benchmarks/$name.py

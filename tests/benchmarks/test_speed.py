@@ -83,14 +83,14 @@ def test_where_the_time_of_fine_tuning_goes(benchmark_module, work, records, run
 def test_both_engines_learn_from_the_same_tokens(
     benchmark_module, work, records, run_main, corpus, tmp_path, monkeypatch
 ):
-    module = benchmark_module("loss_parity")
+    module = benchmark_module("trainer")
     shape = {"layers": 2, "width": 32, "heads": 2, "feed_forward": 64}
     small = {f"encoder.{name}": value for name, value in shape.items()} | {"budget.tokens": 30_000}
-    monkeypatch.setattr(module, "SETTINGS", module.SETTINGS | small)
+    monkeypatch.setattr(module, "SAME", module.SAME | small)
     monkeypatch.setattr(module, "PRECISION", "float32")
     monkeypatch.setattr(module, "english_corpus", lambda folder, vocabulary: corpus)
-    monkeypatch.setattr(module.trainer, "CHECKPOINTS", 2)  # each is scored
-    run_main(module, "--runs", str(tmp_path))
+    monkeypatch.setattr(module, "CHECKPOINTS", 2)  # each is scored
+    run_main(module, "tokens", "--runs", str(tmp_path))
     ours, theirs = records("loss_parity")
     assert (ours["engine"], theirs["engine"]) == ("unmask float32", "trainer float32")
     assert set(map(sum, work.micro_batches)) == {module.SEQUENCES}
