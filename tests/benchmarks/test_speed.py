@@ -142,3 +142,14 @@ def test_the_cost_of_a_crawl_is_calculated_from_its_stages(benchmark_module, tok
     found = {(key["clean"], key["cores"]): record for key, record in module.costs(stages)}
     assert found["no", 16]["hours"] == pytest.approx(160 * (2 / 16 + 1))
     assert found["web", 1000]["hours"] == pytest.approx(160 * (3 / 1000 + 2))
+
+
+def test_libraries_cut_text_into_sentences(benchmark_module, records, run_main, monkeypatch):
+    module = benchmark_module("sentences")
+    monkeypatch.setattr(module, "SECONDS", 0.01)
+    run_main(module)
+    found = {(one["library"].rpartition(" ")[0], one["language"]): one for one in records("sentences")}
+    assert {language for library, language in found if library == "sentencex"} == set(module.LANGUAGES)
+    assert all(one["f1"] <= 1 and one["exact"] <= one["sentences"] for one in found.values())
+    assert all(one["f1"] > 0.9 for (library, _), one in found.items() if library == "sentencex")
+    assert module.quality(lambda text: [text], [["a b.", "c."], ["d."]], " ")["f1"] == 0
