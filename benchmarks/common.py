@@ -21,10 +21,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
-import torch
-
 from unmask.support import __version__
-from unmask.training.machine import processor
 from unmask.training.runs.directory import RunDirectory
 
 HERE = Path(__file__).resolve().parent
@@ -134,6 +131,10 @@ def logged(run: Path, kind: str = "train") -> list[dict[str, Any]]:
 
 def about() -> dict[str, Any]:
     """Return where a figure comes from: the command, the commit, the versions, the machine."""
+    import torch  # not above: processes whose memory is measured read this file, too
+
+    from unmask.training.machine import processor
+
     commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=HERE, check=False)
     arguments = sys.argv[1:]
     if "--runs" in arguments:  # a folder of this machine

@@ -8,11 +8,11 @@ lists (see files.py). An asterisk in the path of a text stands for all such file
 A record for each arm and task, and for each task's first look, is added to benchmarks/results/comparisons.json; the
 report is in runs/compare/NAME/comparison. An interrupted comparison continues, and what is finished is not computed
 again. `--arms` and `--tasks` choose some (sst2-16 is a task with one of its numbers of examples), `--budget` replaces
-that of the file, `--first` only takes a first look at the checkpoints, `--dry-run` only lists the cells and the minutes
-that they take; `--workers N` works on N cells at a time. Where there is an outlook, a record for each budget has the
-loss and the share of masked tokens predicted there, and others where they would be with four and ten times the largest.
-`--blimp N` also scores the pretrained models of the comparison on the first N pairs of each paradigm of BLiMP, and
-notes the share of masked tokens of held-out text that they predict.
+that of the file, `--dry-run` only lists the cells and the minutes that they take; `--workers N` works on N cells at a
+time. Where there is an outlook, a record for each budget has the loss and the share of masked tokens predicted there,
+and others where they would be with four and ten times the largest. `--blimp N` also scores the pretrained models of the
+comparison on the first N pairs of each paradigm of BLiMP, and notes the share of masked tokens of held-out text that
+they predict.
 """
 
 from __future__ import annotations
@@ -197,8 +197,7 @@ def make(file: str, options: argparse.Namespace) -> None:
     path = folder / "comparison.toml"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(write(msgspec.structs.replace(comparison, arms=arms, tasks=tasks)), encoding="utf8")
-    chosen = {"first": options.first, "dry_run": options.dry_run, "workers": options.workers}
-    outcome = unmask.compare(path, out=folder / "comparison", **chosen)
+    outcome = unmask.compare(path, out=folder / "comparison", dry_run=options.dry_run, workers=options.workers)
     if options.dry_run:
         print("\n".join(rendered(line, in_command) for line in outcome.planned))
         return
@@ -208,7 +207,7 @@ def make(file: str, options: argparse.Namespace) -> None:
         add("comparisons", {"comparison": name, "arm": record.pop("arm"), "task": record.pop("task")}, record)
     if options.blimp:
         score_pairs(name, options)
-    if comparison.outlook and not options.first:
+    if comparison.outlook:
         score_budgets(name, options.runs)
     print("\n".join(rendered(line, in_command) for line in outcome.recommendation))
 
@@ -216,18 +215,7 @@ def make(file: str, options: argparse.Namespace) -> None:
 def main() -> None:
     """Make comparisons."""
     names = sorted(path.stem for path in COMPARISONS.glob("*.toml"))
-    options = parse(
-        __doc__,
-        names,
-        runs=RUNS,
-        arms=[],
-        tasks=[],
-        budget="",
-        blimp=0,
-        workers=1,
-        first=False,
-        dry_run=False,
-    )
+    options = parse(__doc__, names, runs=RUNS, arms=[], tasks=[], budget="", blimp=0, workers=1, dry_run=False)
     for name in options.names:
         make(name, options)
 

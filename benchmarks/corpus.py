@@ -19,11 +19,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import common
 import msgspec
+from common import SHARED, add, apart, parse
 
 import unmask
 from unmask.data.text.documents import Skipped, TextOptions, read_documents
 
+TOKENIZER = SHARED.parent / "vocabularies/bert-base-uncased"
 SHARDS = 2_500  # of 160 GB: 40 G tokens
 TIMES = 10
 TURNS = 3
@@ -77,21 +80,13 @@ def read_samples(directory: Path, everything: bool) -> dict[str, float]:
 
 def write_text(path: Path, megabytes: float) -> float:
     """Write real documents as JSON Lines, from the start again where they do not suffice; return the MB of text."""
-    from common import SHARED
-
-    files = sorted((SHARED / "text").glob("wiki[pn]*/train*.jsonl.xz"))
-
-    def documents() -> Iterator[str]:
-        while True:
-            yield from read_documents(files, TextOptions(), Skipped())
-
-    size = 0
+    files, size = sorted((SHARED / "text").glob("wiki[pn]*/train*.jsonl.xz")), 0
     with path.open("wb") as stream:
-        for document in documents():
-            size += stream.write(msgspec.json.encode({"text": document}) + b"\n") - len(b'{"text":""}\n')
-            if size >= 1e6 * megabytes:
-                return size / 1e6
-    raise AssertionError
+        while True:
+            for document in read_documents(files, TextOptions(), Skipped()):
+                size += stream.write(msgspec.json.encode({"text": document}) + b"\n") - len(b'{"text":""}\n')
+                if size >= 1e6 * megabytes:
+                    return size / 1e6
 
 
 def link_shards(corpus: Path, out: Path, count: int) -> None:
@@ -115,8 +110,6 @@ def link_shards(corpus: Path, out: Path, count: int) -> None:
 
 def compare(folder: Path, megabytes: float, tokenizer: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Measure everything, speed in alternating runs, and yield a key and a record for each figure."""
-    from common import apart
-
     small, large = folder / "small.jsonl", folder / "large.jsonl"
     sizes = [write_text(small, megabytes), write_text(large, TIMES * megabytes)]
     for turn in range(TURNS):
@@ -127,21 +120,17 @@ def compare(folder: Path, megabytes: float, tokenizer: Path) -> Iterator[tuple[d
     for text, size in zip((small, large), sizes, strict=True):
         out = folder / f"corpus-{text.stem}"
         built = apart(build, text, tokenizer, out, 2)
-        key = {"measured": "memory", "megabytes": size}
-        yield key, {"building": built, "reading": apart(read_samples, out, True)}
+        yield {"measured": "memory", "megabytes": size}, {"building": built, "reading": apart(read_samples, out, True)}
     link_shards(folder / "corpus-large", folder / "linked", SHARDS)
     yield {"measured": "start", "shards": SHARDS}, apart(read_samples, folder / "linked", False)
 
 
 def main() -> None:
     """Measure, and write the result anew."""
-    from common import RESULTS, SHARED, add, parse
-
     options = parse(__doc__, megabytes=100.0)
-    (RESULTS / "corpus.json").unlink(missing_ok=True)
+    (common.RESULTS / "corpus.json").unlink(missing_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        tokenizer = SHARED.parent / "vocabularies/bert-base-uncased"
-        for key, record in compare(Path(folder), options.megabytes, tokenizer):
+        for key, record in compare(Path(folder), options.megabytes, TOKENIZER):
             add("corpus", key, record)
 
 

@@ -18,8 +18,8 @@ from unmask.metrics.comparison.decision import arms_to_stop, compare
 from unmask.metrics.comparison.estimates import difference, mean_score
 from unmask.metrics.comparison.multibootstrap import Resampled, resample_runs
 
-SEEDS, EXAMPLES, VARIANCES = [3, 5, 10], (200, 1000, 2000), (0.0, 0.003, 0.03)
-"""Numbers of seeds and examples, and variances of seeds."""
+DRAWS, SEEDS, EXAMPLES, VARIANCES = 2000, (3, 5, 10), (200, 1000, 2000), (0.0, 0.003, 0.03)
+"""Numbers of draws, seeds and examples, and variances of seeds."""
 ACCURACIES = ((60.0, 64.0), (85.0, 87.0), (97.0, 96.0))
 DIFFICULTY = 0.6
 """Variance of examples."""
@@ -121,12 +121,12 @@ CASES: dict[str, Callable[[tuple[float, float]], tuple[Callable[..., dict[str, f
 
 def main() -> None:
     """Simulate all cases; a tenth of the draws for decisions and races."""
-    options = parse(__doc__, CASES, draws=2000, seeds=SEEDS)
-    for index, (seeds, examples, variance) in enumerate(product(options.seeds, EXAMPLES, VARIANCES)):
+    options = parse(__doc__, CASES)
+    for index, (seeds, examples, variance) in enumerate(product(SEEDS, EXAMPLES, VARIANCES)):
         pair = ACCURACIES[(index + index // 3) % 3]
         for case in options.names:
             measure, accuracies, divisor = CASES[case](pair)
-            result = measure(World(accuracies, seeds, examples, variance), max(1, options.draws // divisor))
+            result = measure(World(accuracies, seeds, examples, variance), max(1, DRAWS // divisor))
             key = {"case": case, "seeds": seeds, "examples": examples, "variance": variance}
             record = {name: round(float(value), 2) for name, value in result.items()}
             add("coverage", {**key, "accuracies": list(accuracies)}, record)

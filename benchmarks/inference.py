@@ -2,8 +2,7 @@
 
 Case: a classifier with random weights in the shape of MiniLM or BERT-base, on texts of random words with lengths of
 mean 25 tokens. Each engine gets texts and returns logits, so tokenizing is included; every engine sorts by length.
-unmask is `unmask.load(DIR).predict`, on the directory itself, by the engine that `engine="auto"` chooses there, or on
-what `unmask export` wrote. transformers is called
+unmask is `unmask.load(DIR).predict`, on the directory itself or on what `unmask export` wrote. transformers is called
 as its documentation does, in batches of 32. sentence-transformers has no classifiers of single texts: it returns the
 mean of the last layer of the same encoder. ONNX Runtime and OpenVINO compute the exported programs in padded batches
 of 32.
@@ -27,23 +26,15 @@ import unmask
 from unmask.families import BodySettings
 from unmask.families.bert import BertSettings
 from unmask.inference.engines import ENGINES, program_file
-from unmask.inference.export import Export, export_model
-from unmask.model.model import Model, load_model, save_model
-from unmask.support.choices import Device, InferenceEngine
+from unmask.model.model import Model, save_model
+from unmask.support.choices import Device
 from unmask.tasks.classification import Classification
 from unmask.training.machine import processor
 
 SHAPES = {"tiny": (2, 128, 2), "minilm": (6, 384, 12), "base": (12, 768, 12)}
 """Layers, width and heads."""
 PEERS = [
-    *(
-        "unmask float32",
-        "unmask bf16",
-        "unmask-auto float32",
-        "unmask-onnx float32",
-        "unmask-openvino float32",
-        "unmask-openvino bf16",
-    ),
+    *("unmask float32", "unmask bf16", "unmask-onnx float32", "unmask-openvino float32", "unmask-openvino bf16"),
     *("unmask-onnx int8", "transformers float32", "transformers bf16", "sentence-transformers float32"),
     *("onnx float32", "onnx int8", "openvino float32", "openvino bf16"),
 ]
@@ -79,9 +70,8 @@ def texts(count: int) -> list[str]:
 def engine(name: str, model: Path, folder: Path, device: Device = "cpu", length: int = LENGTH) -> Run:
     """Return the function by which an engine computes texts of at most this length."""
     kind, precision = name.split()
-    if kind in ("unmask", "unmask-auto"):
-        chooses: InferenceEngine = "auto" if kind == "unmask-auto" else "torch"
-        return unmask.load(model, device=device, precision=precision, engine=chooses).predict
+    if kind == "unmask":
+        return unmask.load(model, device=device, precision=precision, engine="torch").predict
     if kind.startswith("unmask-"):
         return unmask.load(_exported(model, kind.removeprefix("unmask-"), precision, folder)).predict
     if kind == "transformers":
@@ -91,9 +81,9 @@ def engine(name: str, model: Path, folder: Path, device: Device = "cpu", length:
     return _padded(model, kind, precision, folder)
 
 
-def _exported(model: Path, target: str, precision: str, folder: Path) -> Path:
+def _exported(model: Path, target: str, precision: Any, folder: Path) -> Path:
     out = folder / f"{target}-{precision}"
-    export_model(load_model(model), Export(target, precision), out)
+    unmask.export(model, out, target, precision=precision, quiet=True)
     return out
 
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import tempfile
 import time
-from dataclasses import dataclass
-from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -24,38 +22,27 @@ from inference import Run, engine, write_classifier
 from pretrain_speed import Work, random_texts, run
 
 import unmask
-from unmask.recipes.recipe import Recipe
 from unmask.training.machine import processor
 
-LENGTHS = [1024, 4096, 8192]
-STEP, READ = 8192, 32_768
-"""Tokens of a step, and those that are read in inference."""
-ENGINES = {"training": ["unmask", "trainer-tuned"], "inference": ["unmask", "transformers"]}
+LENGTHS = (1024, 4096, 8192)
+STEPS, STEP, READ = 4, 8192, 32_768
+"""Timed steps, tokens of one, and those that are read in inference."""
+SETTINGS = {"encoder.positions": max(LENGTHS), "initial_embeddings": "random"}
 
 
-@dataclass(frozen=True)
-class LongWork(Work):
-    """A pretraining of sequences that are longer than those of the recipe."""
-
-    def recipe(self, **others: Any) -> Recipe:
-        """See `Work`."""
-        return super().recipe(**{"encoder.positions": max(LENGTHS), "initial_embeddings": "random", **others})
-
-
-def work(length: int, steps: int) -> LongWork:
+def work(length: int) -> Work:
     """Return the pretraining of a case."""
-    return LongWork("modernbert-mini", f"full{length}", "float32", 0.0, sequences=STEP // length, steps=steps)
+    return Work("modernbert-mini", f"full{length}", "float32", 0.0, STEP // length, STEPS, settings=SETTINGS)
 
 
-def train(name: str, length: int, steps: int) -> dict[str, Any]:
+def train(name: str, length: int) -> dict[str, Any]:
     """Return tokens per second and the most memory of a pretraining."""
-    found = run(name, work(length, steps))
-    return {"tokens_per_second": found["tokens_per_second"], "peak_bytes": peak_bytes()}
+    return {"tokens_per_second": run(name, work(length))["tokens_per_second"], "peak_bytes": peak_bytes()}
 
 
-def infer(name: str, length: int, tokens: int) -> dict[str, Any]:
+def infer(name: str, length: int) -> dict[str, Any]:
     """Return tokens per second and the most memory of a classifier that reads one text at a time."""
-    count = max(1, tokens // length)
+    count = max(1, READ // length)
     words = random_texts(unmask.load_tokenizer(minilm()), np.full(count + 1, length - 2), np.random.default_rng(3))
     with tempfile.TemporaryDirectory() as folder:
         compute = classifier(name, length, Path(folder))
@@ -69,18 +56,20 @@ def infer(name: str, length: int, tokens: int) -> dict[str, Any]:
 
 def classifier(name: str, length: int, folder: Path) -> Run:
     """Return the function by which an engine computes texts."""
-    model = write_classifier(work(length, 1).recipe().encoder, length, folder / "model")
+    model = write_classifier(work(length).recipe().encoder, length, folder / "model")
     return engine(f"{name} float32", model, folder, length=length)
+
+
+CASES = {"training": (train, ("unmask", "trainer-tuned")), "inference": (infer, ("unmask", "transformers"))}
 
 
 def main() -> None:
     """Measure every length by every engine."""
-    options = parse(__doc__, ENGINES, rounds=SEEDS, lengths=LENGTHS, steps=4, tokens=READ)
+    options = parse(__doc__, CASES, rounds=SEEDS)
     machine = {"instructions": torch.backends.cpu.get_cpu_capability(), "processor": processor()}
-    for kind in options.names:
-        measure = partial(train, steps=options.steps) if kind == "training" else partial(infer, tokens=options.tokens)
-        for number, length in product(options.rounds, options.lengths):
-            alternate("long_texts", measure, ENGINES[kind], {"length": length}, case=kind, round=number, **machine)
+    for case, number, length in product(options.names, options.rounds, LENGTHS):
+        measure, engines = CASES[case]
+        alternate("long_texts", measure, engines, {"length": length}, case=case, round=number, **machine)
 
 
 if __name__ == "__main__":

@@ -11,22 +11,15 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import common
 from common import HERE, add, parse, read
 
-from unmask.data.batches.batch import Sample
-from unmask.data.batches.sources import Source
 from unmask.data.batches.steps import Steps
 from unmask.data.corpus.build import write_corpus
 from unmask.data.tokenizers.wordpiece import train_wordpiece
 from unmask.families.checkpoints.check import on_meta
-from unmask.objectives.flops import forward_flops
-from unmask.objectives.learner import Learner
 from unmask.recipes.recipe import read_recipe
 from unmask.training.machine import GPU_WORKERS
 from unmask.workflows.pretraining.checks import build_curriculum
@@ -41,47 +34,41 @@ HOURS_PER_FAILURE = 16_384 * 54 * 24 / 419
 """Hours of a GPU between interruptions (Dubey et al. 2024 (Llama 3), section 3.3.4: 419 in 54 days on 16,384 H100s)."""
 STATE = 12
 """Bytes of a checkpoint for each parameter: weight and two moments in float32."""
-Prepare = Callable[[Sample], Sample]
+TOKENS, SECONDS = 65_536, 20.0
+"""Tokens of a step, and how long is measured."""
 
 
-@contextmanager
-def opened(name: str, texts: Sequence[Path]) -> Iterator[tuple[Source, Learner, Prepare]]:
-    """Make a corpus, and yield the source of a recipe, its learner without values, and what prepares a sample."""
-    recipe = read_recipe(name)
-    with tempfile.TemporaryDirectory() as folder:
-        tokenizer = train_wordpiece([path.read_text(encoding="utf8") for path in texts], size=8000)
-        corpus = write_corpus(texts, tokenizer, Path(folder) / "corpus")
-        with on_meta():
-            learner, _ = build_learner(recipe, tokenizer.size, None)
-        curriculum = build_curriculum(recipe, tokenizer, learner)
-        yield curriculum.source(corpus.train), learner, curriculum.prepare()
-
-
-def feed(options: Any, texts: Sequence[Path]) -> None:
+def feed() -> None:
     """Measure how fast one core cuts, and how fast it masks and collates."""
+    texts = sorted((HERE.parent / "docs").glob("*.md"))
     for name in FED:
-        with opened(name, texts) as (source, learner, prepare):
+        recipe = read_recipe(name)
+        with tempfile.TemporaryDirectory() as folder:
+            tokenizer = train_wordpiece([path.read_text(encoding="utf8") for path in texts], size=8000)
+            corpus = write_corpus(texts, tokenizer, Path(folder) / "corpus")
+            with on_meta():
+                learner, _ = build_learner(recipe, tokenizer.size, None)
+            curriculum = build_curriculum(recipe, tokenizer, learner)
+            source = curriculum.source(corpus.train)
             for stage, about in enumerate(source.stages):
-                steps = Steps(lambda *_: ([], ()), list, prepare, learner.plan, options.tokens)
+                steps = Steps(lambda *_: ([], ()), list, curriculum.prepare(), learner.plan, TOKENS)
                 cursor = source.enter(source.start, stage)
                 cutting = making = 0.0
                 tokens = 0
                 source.take(cursor, tokens=1)  # the first block is read twice
-                while cutting + making < options.seconds:
+                while cutting + making < SECONDS:
                     start = time.process_time()
-                    samples, cursor = source.take(cursor, tokens=options.tokens)
+                    samples, cursor = source.take(cursor, tokens=TOKENS)
                     cut = time.process_time()
                     step = steps.make(samples, cursor)
                     cutting += cut - start
                     making += time.process_time() - cut
                     tokens += step.tokens
-                flops = sum(forward_flops(learner, batch) for batch in step.micro_batches) / step.tokens
-                record = {"cut_per_second": tokens / cutting, "made_per_second": tokens / making}
                 key = {"check": "feed", "recipe": name, "stage": stage, "length": about.length}
-                add("many_gpus", key, record | {"forward_flops_per_token": flops})
+                add("many_gpus", key, {"cut_per_second": tokens / cutting, "made_per_second": tokens / making})
 
 
-def plan(options: Any, texts: Sequence[Path]) -> None:
+def plan() -> None:
     """Calculate RoBERTa's pretraining on some numbers of GPUs, and what would limit it."""
     cases = [run for run in read(HERE / "results" / "gpu.json")["runs"] if run.get("engine") == "unmask"]
     measured = next(run for run in cases if run.get("case", "").startswith("bert-large"))
@@ -90,9 +77,8 @@ def plan(options: Any, texts: Sequence[Path]) -> None:
     with on_meta():
         learner, _ = build_learner(recipe, recipe.tokenizer.vocabulary, None)
     parameters = sum(value.numel() for value in learner.parameters())
-    sequences, steps, length = recipe.batch.sequences or 0, recipe.budget.steps or 0, recipe.layout.length
-    tokens = sequences * length
-    for gpus in options.gpus:
+    steps, tokens = recipe.budget.steps or 0, (recipe.batch.sequences or 0) * recipe.layout.length
+    for gpus in GPUS:
         computing = tokens / gpus / per_second
         sums = 2 * (gpus - 1) / gpus * 4 * parameters / (NVLINK if gpus <= PER_HOST else NETWORK)
         last = min(computing, measured["micro_tokens"] / per_second)  # its backward pass hides two thirds of its time
@@ -103,31 +89,20 @@ def plan(options: Any, texts: Sequence[Path]) -> None:
         if bottleneck == "computing" and waiting > computing:
             bottleneck = "sums of gradients"
         hours = steps * max(parts.values()) / 3600
-        record = {
-            "parameters": parameters,
-            "compute_seconds": computing,
-            "sum_seconds": sums,
-            "wait_seconds": waiting,
-            "read_seconds": reading,
-            "bottleneck": bottleneck,
-            "hours": hours,
-            "hours_if_fed": steps * parts["computing"] / 3600,
-            "gpu_hours": hours * gpus,
-            "failures": hours * gpus / HOURS_PER_FAILURE,
-            "checkpoint_bytes": STATE * parameters,
-        }
+        seconds = {"compute_seconds": computing, "sum_seconds": sums, "wait_seconds": waiting, "read_seconds": reading}
+        totals = {"hours": hours, "hours_if_fed": steps * parts["computing"] / 3600, "gpu_hours": hours * gpus}
+        rest = {"failures": hours * gpus / HOURS_PER_FAILURE, "checkpoint_bytes": STATE * parameters}
+        record = {"parameters": parameters, **seconds, "bottleneck": bottleneck, **totals, **rest}
         add("many_gpus", {"check": "plan", "gpus": gpus}, record)
 
 
-CHECKS: dict[str, Callable[[Any, Sequence[Path]], None]] = {"feed": feed, "plan": plan}
+CHECKS = {"feed": feed, "plan": plan}
 
 
 def main() -> None:
     """Measure and calculate."""
-    options = parse(__doc__, CHECKS, tokens=65_536, seconds=20.0, gpus=list(GPUS))
-    texts = sorted((HERE.parent / "docs").glob("*.md"))
-    for check in options.names:
-        CHECKS[check](options, texts)
+    for check in parse(__doc__, CHECKS).names:
+        CHECKS[check]()
 
 
 if __name__ == "__main__":

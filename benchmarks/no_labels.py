@@ -18,31 +18,23 @@ import unmask
 from unmask.inference.zero_shot import HYPOTHESIS
 from unmask.metrics.intervals import wilson
 
-COLUMNS = {"text": "sentence1", "text_b": "sentence2", "label": "gold_label"}
-EPOCHS, SUFFIX = 2, ".jsonl.xz"
+TRAIN, TEST = "pairs/snli/train_2000.jsonl.xz", "pairs/snli/test_2000.jsonl.xz"
+EPOCHS = {"budget.epochs": 2}
 
 
-def entailment(folder: Path) -> str:
-    """Return a model of entailment, which is trained unless it is in the folder, and add its accuracy."""
-    snli, run = SHARED / "pairs" / "snli", folder / "nli"
+def entailment(run: Path) -> None:
+    """Train a model of entailment where that is not done, and add its accuracy."""
     if not (run / "model").exists():
-        unmask.finetune(
-            *("classification", minilm()),
-            train=snli / f"train_2000{SUFFIX}",
-            columns=COLUMNS,
-            all_examples=True,
-            settings={"budget.epochs": EPOCHS},
-            out=run,
-        )
-    result = unmask.evaluate(run, snli / f"test_2000{SUFFIX}", columns=COLUMNS)
+        model, train = minilm(), SHARED / TRAIN
+        unmask.finetune("classification", model, train, run, all_examples=True, settings=EPOCHS)
+    result = unmask.evaluate(run, SHARED / TEST)
     interval = result["intervals"]["accuracy"]
     record = {"accuracy": result["metrics"]["accuracy"], "interval": interval, "chance": 100 / 3}
     add("no_labels", {"data": "snli", "labels": "trained on"}, record)
-    return str(run)
 
 
 def measure(
-    data: str, model: str, examples: Sequence[Labelled], names: dict[str, str], template: str = HYPOTHESIS
+    data: str, model: Path, examples: Sequence[Labelled], names: dict[str, str], template: str = HYPOTHESIS
 ) -> None:
     """Add the accuracy of the labels by their names.
 
@@ -53,22 +45,22 @@ def measure(
         names: the labels by the names that are predicted.
         template: see `unmask.predict`.
     """
-    texts = [example.text for example in examples]
-    predictions = unmask.predict(model, texts=texts, labels=list(names), template=template, quiet=True)
-    right = sum(names[guess.label] == one.label for guess, one in zip(predictions, examples, strict=True))
-    low, high = wilson(right / len(texts), len(texts))
-    chance = 100 * max(Counter(example.label for example in examples).values()) / len(texts)
-    record = {"accuracy": 100 * right / len(texts), "interval": [100 * low, 100 * high], "chance": chance}
+    texts, labels = zip(*examples, strict=True)
+    predictions = unmask.predict(model, texts=list(texts), labels=list(names), template=template, quiet=True)
+    right = sum(names[one.label] == label for one, label in zip(predictions, labels, strict=True)) / len(texts)
+    interval = [100 * bound for bound in wilson(right, len(texts))]
+    record = {"accuracy": 100 * right, "interval": interval, "chance": 100 * max(Counter(labels).values()) / len(texts)}
     add("no_labels", {"data": data, "labels": ", ".join(names), "template": template}, record)
 
 
 def main() -> None:
     """Train and measure, and write benchmarks/results/no_labels.json."""
-    model = entailment(parse(__doc__, runs=RUNS).runs / "no_labels")
+    run = parse(__doc__, runs=RUNS).runs / "no_labels" / "nli"
+    entailment(run)
     phrases, (_, paragraphs) = read_texts(SST2_DEV), topics()
-    measure("sst2", model, phrases, {"negative": "0", "positive": "1"})
-    measure("sst2", model, phrases, {"bad": "0", "good": "1"}, template="This movie is {}.")
-    measure("topics", model, paragraphs, {example.label: example.label for example in paragraphs})
+    measure("sst2", run, phrases, {"negative": "0", "positive": "1"})
+    measure("sst2", run, phrases, {"bad": "0", "good": "1"}, template="This movie is {}.")
+    measure("topics", run, paragraphs, {label: label for _, label in paragraphs})
 
 
 if __name__ == "__main__":

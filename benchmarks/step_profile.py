@@ -25,6 +25,8 @@ from unmask.training.loop import Trainer
 
 FINETUNING = "finetune"
 CASES = ["mini-var-bf16-0.1", "mini-full512-bf16-0.1", "small-var-bf16-0.1", FINETUNING]
+STEPS, SEQUENCES, EXAMPLES = 10, 32, 2_000
+"""Timed steps of pretraining, their sequences, and examples of fine-tuning."""
 KINDS = {
     "products of matrices": ("mm", "addmm", "addmm_", "mkldnn_linear", "linear"),
     "attention's batched products": ("bmm", "baddbmm"),
@@ -39,16 +41,17 @@ KINDS = {
 }
 
 
-def pretraining(work: Work) -> tuple[float, int, int]:
+def pretraining(case: str) -> tuple[float, int, int]:
     """Pretrain; return the seconds of a timed step, and how many steps were not timed and timed."""
-    return pretrain_speed.run_unmask(work)["seconds"] / work.steps, pretrain_speed.WARM_STEPS, work.steps
+    found = pretrain_speed.run_unmask(Work.parse(case, steps=STEPS, sequences=SEQUENCES))
+    return found["seconds"] / STEPS, pretrain_speed.WARM_STEPS, STEPS
 
 
-def finetuning(examples: int, precision: str = "bf16") -> tuple[float, int, int]:
+def finetuning(case: str) -> tuple[float, int, int]:
     """Fine-tune MiniLM for an epoch; return what `pretraining` does."""
     with tempfile.TemporaryDirectory() as folder:
-        train, dev = sst2_files(examples, Path(folder))
-        found = finetune_speed.run_unmask(train, dev, 1, 0, precision)
+        train, dev = sst2_files(EXAMPLES, Path(folder))
+        found = finetune_speed.run_unmask(train, dev, 1, 0, "bf16")
     return found["seconds_per_step"], finetune_speed.WARM_STEPS, found["steps"]
 
 
@@ -80,13 +83,8 @@ def profile(run: Callable[[], tuple[float, int, int]]) -> Iterator[dict[str, Any
 
 def main() -> None:
     """Profile all cases."""
-    options = parse(__doc__, CASES, steps=10, sequences=32, examples=2_000)
-    for case in options.names:
-        if case == FINETUNING:
-            run = partial(finetuning, options.examples)
-        else:
-            run = partial(pretraining, Work.parse(case, steps=options.steps, sequences=options.sequences))
-        for record in profile(run):
+    for case in parse(__doc__, CASES).names:
+        for record in profile(partial(finetuning if case == FINETUNING else pretraining, case)):
             add("step_profile", {"case": case, "kind": record.pop("kind")}, record)
 
 

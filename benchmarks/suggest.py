@@ -20,8 +20,8 @@ from labelled import SST2, SST2_DEV, Labelled, every_paragraph, read_texts
 
 import unmask
 
-BATCH, MOST, POOL = 20, 200, 3_000
-"""Texts that are labeled at a time, and in all, and texts of a draw."""
+DRAWS, BATCH, MOST, POOL = 10, 20, 200, 3_000
+"""Number of draws, texts that are labeled at a time, and in all, and texts of a draw."""
 RARE, SHARE = "numbers", 0.02
 """The topic that is rare, and its share of the texts."""
 STRATEGIES = ("random", "suggest")
@@ -84,9 +84,9 @@ DATA: dict[str, Callable[[int], Draw]] = {"topics": topics, "rare": rare, "sst2"
 
 def main() -> None:
     """Measure, and write benchmarks/results/suggest.json."""
-    options = parse(__doc__, DATA, draws=10)
+    options = parse(__doc__, DATA)
     for name in options.names:
-        for seed in range(options.draws):
+        for seed in range(DRAWS):
             for strategy in STRATEGIES:
                 with tempfile.TemporaryDirectory() as folder:
                     record = {"curve": [*curve(strategy, DATA[name](seed), seed, Path(folder))]}

@@ -79,8 +79,7 @@ def fill(text: str, specs: Mapping[str, Record]) -> str:
         spec = specs[name]
         lines = markdown(pivot(spec, results))
         if "result" in spec:
-            used = [record for record in records_of(spec, results) if matches(record, spec.get("where", {}))]
-            lines += ["", provenance(spec, used)]
+            lines += ["", provenance(spec, records_of(spec, results))]
         return "\n".join([f"<!-- table {name} -->", *lines, "<!-- end -->"])
 
     return MARKED.sub(table, text)

@@ -24,9 +24,16 @@ def test_pages_are_copied_and_have_menus(benchmark_module, tmp_path, shared):
     assert articles == set(bare)
 
 
-def test_each_text_is_pretrained_on_and_scored(benchmark_module, run_main, tmp_path, shared, records):
-    small = ["--tokens", "8000", "--sentences", "30", "--limit", "1", "--seeds", "0"]
-    run_main(benchmark_module("cleaning"), "raw", "cleaned", "--toy", *small, "--runs", str(tmp_path))
+def test_each_text_is_pretrained_on_and_scored(benchmark_module, run_main, tmp_path, shared, records, monkeypatch):
+    module, excerpt = benchmark_module("cleaning"), benchmark_module("files").excerpt
+    small = {"ARTICLES": 200, "TOKENS": 8000, "VOCABULARY": 500, "SENTENCES": 30, "LIMIT": 1}
+    files = {
+        name: excerpt(shared / "data" / getattr(module, name), tmp_path / name, 40, blocks=True)
+        for name in ("TRAIN", "TEST")
+    }
+    for name, value in {**small, **files, "EPOCHS": {"budget.epochs": 1}}.items():
+        monkeypatch.setattr(module, name, value)
+    run_main(module, "raw", "cleaned", "--seeds", "0", "--runs", str(tmp_path))
     raw, cleaned = records("cleaning")
     assert raw["text"] == "raw" and cleaned["text"] == "cleaned"
     for record in (raw, cleaned):

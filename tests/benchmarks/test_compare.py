@@ -204,18 +204,6 @@ def test_excerpts_are_the_first_lines_and_sentences(compare, tmp_path):
     assert (tmp_path / "files" / "entities.conll").read_text(encoding="utf8").count("\n\n") == 249
 
 
-def test_checkpoints_are_looked_at_for_three_tasks(compare, excerpt, run_main, records, tmp_path, monkeypatch):
-    arms = ["minilm", "bert"]
-    comparison = at_toy_size(compare.read_file("first_look", tmp_path / "files", tmp_path), tmp_path, excerpt)
-    monkeypatch.setattr(compare, "read_file", lambda *names: comparison)
-    run_main(compare, "first_look", "--first", "--arms", *arms, "--runs", str(tmp_path))
-    looks = records("comparisons")
-    assert {run["task"] for run in looks} == {"sentiment", "entailment", "entities"}
-    for look in looks:
-        assert look["comparison"] == "first_look" and look["arm"] == "first look" and look["agreement"] is None
-        assert sorted(look["order"]) == sorted(arms)
-
-
 def test_the_model_of_another_comparison_is_found(benchmark_module, tmp_path):
     compare = benchmark_module("compare")
     for key, name in (("a1", "corpus"), ("b2", "pretraining: bert, seed 1"), ("c3", "pretraining: bert, seed 0")):

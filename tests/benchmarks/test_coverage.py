@@ -6,16 +6,16 @@ import pytest
 
 def test_coverage(benchmark_module, run_main, records, monkeypatch):
     coverage = benchmark_module("coverage")
-    monkeypatch.setattr(coverage, "EXAMPLES", (40,))
-    monkeypatch.setattr(coverage, "RESAMPLES", 50)
-    run_main(coverage, "--draws", "20", "--seeds", "3")
+    for name, value in (("EXAMPLES", (40,)), ("SEEDS", (3,)), ("DRAWS", 20), ("RESAMPLES", 50)):
+        monkeypatch.setattr(coverage, name, value)
+    run_main(coverage)
     runs = records("coverage")
     assert len(runs) == 6 * len(coverage.VARIANCES)
     for run in runs:
         values = {key: run[key] for key in run if key in ("arm", "difference", "false", "recommended", "best_stopped")}
         assert values and all(0 <= value <= 100 for value in values.values())
         assert run["case"] != "intervals" or min(run["arm"], run["difference"]) >= 70
-    run_main(coverage, "two same arms", "--draws", "20", "--seeds", "3")
+    run_main(coverage, "two same arms")
     assert len(records("coverage")) == len(runs), "of the same case, the last one counts"
 
 

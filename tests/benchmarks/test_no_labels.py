@@ -1,6 +1,7 @@
 """The benchmark of labels by their names runs at toy size."""
 
 import json
+import lzma
 
 import pytest
 import torch
@@ -22,10 +23,10 @@ def test_labels_by_their_names(benchmark_module, records, tokenizer, tmp_path, m
         for noun in ("dog", "river", "poem", "house")
         for label in ("entailment", "neutral", "contradiction")
     ]
-    for name in ("train_2000", "test_2000"):
-        (tmp_path / "pairs" / "snli" / f"{name}.jsonl").write_text("\n".join(map(json.dumps, pairs)))
-        monkeypatch.setattr(module, "SUFFIX", ".jsonl")
-    model = module.entailment(tmp_path)
+    for name in (module.TRAIN, module.TEST):
+        with lzma.open(tmp_path / name, "wt") as file:
+            file.write("\n".join(map(json.dumps, pairs)))
+    module.entailment(model := tmp_path / "nli")
     examples = [module.Labelled(*one) for one in (("the dog", "0"), ("the cat", "1"), ("a river", "0"))]
     module.measure("toy", model, examples, {"dog": "0", "cat": "1"})
     first, second = records("no_labels")

@@ -77,8 +77,9 @@ def test_arms_of_different_size_have_welchs_interval(pivot):
 
 def test_each_row_is_compared_with_a_record_of_its_own(pivot):
     baselines = {"ours": "random", "one": "ours"}
-    column = {**GAIN, "minus": {"start": baselines}, "single": True, "format": ".0f"}
-    rows = dict(rows_of(pivot, RUNS, rows=["start"], columns=[column])[1:])
+    column = {**GAIN, "minus": {"start": "@baseline"}, "single": True, "format": ".0f"}
+    runs = [{**run, "baseline": baselines.get(run["start"], "none")} for run in RUNS]
+    rows = dict(rows_of(pivot, runs, rows=["start"], columns=[column])[1:])
     assert rows.keys() == baselines.keys()
     assert rows["ours"].startswith("+11 [") and rows["one"] == "-55"
 
@@ -125,10 +126,11 @@ def test_a_single_value_shows_its_interval(pivot):
     assert rows_of(pivot, [run], rows=["a"], columns=[column])[1] == ["1", "3.0 [2.0, 4.5]"]
 
 
-def test_lists_are_split_and_thinned(pivot):
+def test_lists_are_split_and_their_items_filtered(pivot):
     runs = [{"case": "x", "curve": [{"tokens": i, "loss": 10.0 - i} for i in range(11)]}]
     column = {"title": "loss", "value": "loss"}
-    found = rows_of(pivot, runs, explode="curve", take=3, rows=["tokens"], columns=[column])
+    where = {"case": "x", "tokens": [0, 5, 10]}
+    found = rows_of(pivot, runs, explode="curve", where=where, rows=["tokens"], columns=[column])
     assert found[1:] == [["0", "10.0"], ["5", "5.0"], ["10", "0.0"]]
     assert pivot.value_at(runs[0], "curve.-1.tokens") == 10
     assert pivot.value_at(runs[0], "curve.11.tokens") is pivot.value_at(runs[0], "none.tokens") is None

@@ -1,14 +1,9 @@
 """The benchmark of reading runs at toy size, and measures every step."""
 
-import json
 
-
-def test_reading(benchmark_module, monkeypatch, tmp_path):
+def test_reading(benchmark_module, monkeypatch, run_main, records):
     module = benchmark_module("reading")
     monkeypatch.setattr(module, "sentences", lambda: (f"Sentence {number} – é" for number in range(500)))
-    monkeypatch.setattr("sys.argv", ["reading.py", "--rows", "300", "--rounds", "1"])
-    written = []
-    monkeypatch.setattr(module, "add", lambda name, key, record: written.append((name, json.dumps(key | record))))
-    module.main()
-    steps = [json.loads(record)["step"] for name, record in written if name == "reading"]
-    assert steps == [*module.STEPS]
+    monkeypatch.setattr(module, "ROWS", 300)
+    run_main(module)
+    assert [record["step"] for record in records("reading")] == [*module.STEPS]

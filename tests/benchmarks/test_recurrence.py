@@ -3,9 +3,11 @@
 import torch
 
 
-def test_three_layers_take_turns(benchmark_module, records, run_main):
+def test_three_layers_take_turns(benchmark_module, records, run_main, monkeypatch):
     module = benchmark_module("recurrence")
-    run_main(module, "elmo-mini", "--streams", "2", "--length", "3", "--rounds", "2")
+    for name, value in (("STREAMS", 2), ("LENGTH", 3), ("ROUNDS", 2)):
+        monkeypatch.setattr(module, name, value)
+    run_main(module, "elmo-mini")
     found = records("recurrence")
     assert {(one["precision"], one["engine"]) for one in found} == {
         (precision, engine)

@@ -7,17 +7,13 @@ import pytest
 
 from unmask.families.bert import BertSettings
 from unmask.model.model import Model, build_encoder, save_model
-from unmask.objectives.masked_lm import MaskedLM
-from unmask.objectives.objective import BuildContext
 
 
 def test_it_compares_all_systems(benchmark_module, run_main, records, monkeypatch, tmp_path, tokenizer, documents):
     pytest.importorskip("bm25s", reason="BM25 needs bm25s")
     search = benchmark_module("search")
     shape = BertSettings(layers=1, width=16, heads=2, feed_forward=32, positions=192)
-    encoder = build_encoder(shape, tokenizer.size)
-    model = Model(encoder, tokenizer, {"masked_lm": MaskedLM(BuildContext(encoder)).published()})
-    save_model(tmp_path / "m", model, "")
+    save_model(tmp_path / "m", Model(build_encoder(shape, tokenizer.size), tokenizer), "")
     folder = tmp_path / "shared" / "qa" / "squad"
     folder.mkdir(parents=True)
     texts = [f"{sentence} {number}." for number, text in enumerate(documents) for sentence in text.split(". ")][:80]
@@ -27,9 +23,10 @@ def test_it_compares_all_systems(benchmark_module, run_main, records, monkeypatc
             json.dump({"data": [{"paragraphs": paragraphs}]}, file)
     monkeypatch.setattr(search.common, "SHARED", tmp_path / "shared")
     monkeypatch.setattr(search, "TAUGHT", 1)
-    monkeypatch.setattr(search.Systems, "adapted", lambda self: self.model)
-    arguments = ("--model", tmp_path / "m", "--runs", tmp_path / "runs", "--questions", 10, "--examples", 12)
-    run_main(search, *map(str, (*arguments, "--depth", 3)))
+    monkeypatch.setattr(search, "DEPTH", 3)
+    monkeypatch.setattr(search, "minilm", lambda: str(tmp_path / "m"))
+    arguments = [*map(str, ("--runs", tmp_path / "runs", "--questions", 10, "--examples", 12))]
+    run_main(search, *arguments)
     runs = records("search")
     assert [run["system"] for run in runs] == list(search.NAMES)
     assert all(run["queries"] == 10 and run["documents"] == 20 and 0 <= run["ndcg"] <= 100 for run in runs)
@@ -40,5 +37,5 @@ def test_it_compares_all_systems(benchmark_module, run_main, records, monkeypatc
         difference = by_name["taught"]["ndcg"] - by_name[name]["ndcg"]
         assert by_name["taught"][other]["difference"] == pytest.approx(difference, abs=1e-9)
     assert all(len(run["interval"]) == 2 and run["milliseconds_per_query"] > 0 for run in runs)
-    run_main(search, *map(str, (*arguments, "--depth", 3)))  # what is finished is not computed again
+    run_main(search, *arguments)  # what is finished is not computed again
     assert records("search") == runs

@@ -14,19 +14,17 @@ def test_both_ways_are_scored_on_the_same_pairs(several_tasks, run_main, records
 
     def pairs(name):
         words = [tuple(map(str, rng.choice(["dog", "cat", "sea", "road"], 2))) for _ in range(40)]
-        return [
-            (
-                f"a {first} {number}",
-                f"the {second}",
-                {"entailment": "YES" if first == second else "NO", "relatedness": float(number % 5)},
-            )
-            for number, (first, second) in enumerate(words)
-        ]
+        labels = {"entailment": lambda n, one, two: str(one == two), "relatedness": lambda n, *_: n % 5.0}
+        return {
+            task: [(f"a {one} {n}", f"the {two}", label(n, one, two)) for n, (one, two) in enumerate(words)]
+            for task, label in labels.items()
+        }
 
     monkeypatch.setattr(several_tasks, "sick", pairs)
     monkeypatch.setattr(several_tasks, "minilm", lambda: str(published))
-    sizes = ("--few", 16, "--many", 20, "--steps", 2, "--scored", 20, "--seeds", 0)
-    run_main(several_tasks, *map(str, sizes))
+    for name, value in (("PAIRS", {"entailment": 16, "relatedness": 20}), ("STEPS", 2), ("SCORED", 20)):
+        monkeypatch.setattr(several_tasks, name, value)
+    run_main(several_tasks, "--seeds", "0")
     found = records("several_tasks")
     assert [(run["task"], run["way"], run["examples"]) for run in found] == [
         ("entailment", "together", 16),

@@ -52,8 +52,9 @@ def test_the_trainer_fine_tunes_beside_it(benchmark_module, shared):
 @pytest.mark.exhaustive
 def test_where_the_time_goes(benchmark_module, work, records, run_main, monkeypatch):
     module = benchmark_module("step_profile")
-    monkeypatch.setattr(module, "CASES", ["tiny-var-bf16-0.1"])
-    run_main(module, "--steps", "2", "--sequences", "6")
+    for name, value in (("CASES", ["tiny-var-bf16-0.1"]), ("STEPS", 2), ("SEQUENCES", 6)):
+        monkeypatch.setattr(module, name, value)
+    run_main(module)
     found = {one["kind"]: one for one in records("step_profile")}
     assert found.keys() == {*module.KINDS, "all else, including Python and numpy", "step"}
     assert found["products of matrices"]["seconds"] > 0
@@ -68,8 +69,10 @@ def test_where_the_time_goes(benchmark_module, work, records, run_main, monkeypa
 @pytest.mark.shared
 @pytest.mark.usefixtures("few")
 @pytest.mark.exhaustive
-def test_where_the_time_of_fine_tuning_goes(benchmark_module, work, records, run_main, shared):
-    run_main(benchmark_module("step_profile"), "finetune", "--examples", "64")
+def test_where_the_time_of_fine_tuning_goes(benchmark_module, work, records, run_main, shared, monkeypatch):
+    module = benchmark_module("step_profile")
+    monkeypatch.setattr(module, "EXAMPLES", 64)
+    run_main(module, "finetune")
     found = {one["kind"]: one for one in records("step_profile")}
     parts = [one["seconds"] for kind, one in found.items() if kind != "step"]
     assert sum(parts) >= found["step"]["seconds"] * 0.999
@@ -80,14 +83,14 @@ def test_where_the_time_of_fine_tuning_goes(benchmark_module, work, records, run
 def test_both_engines_learn_from_the_same_tokens(
     benchmark_module, work, records, run_main, corpus, tmp_path, monkeypatch
 ):
-    module = benchmark_module("loss_parity")
+    module = benchmark_module("trainer")
     shape = {"layers": 2, "width": 32, "heads": 2, "feed_forward": 64}
     small = {f"encoder.{name}": value for name, value in shape.items()} | {"budget.tokens": 30_000}
-    monkeypatch.setattr(module, "SETTINGS", module.SETTINGS | small)
+    monkeypatch.setattr(module, "SAME", module.SAME | small)
     monkeypatch.setattr(module, "PRECISION", "float32")
     monkeypatch.setattr(module, "english_corpus", lambda folder, vocabulary: corpus)
-    monkeypatch.setattr(module.trainer, "CHECKPOINTS", 2)  # each is scored
-    run_main(module, "--runs", str(tmp_path))
+    monkeypatch.setattr(module, "CHECKPOINTS", 2)  # each is scored
+    run_main(module, "tokens", "--runs", str(tmp_path))
     ours, theirs = records("loss_parity")
     assert (ours["engine"], theirs["engine"]) == ("unmask float32", "trainer float32")
     assert set(map(sum, work.micro_batches)) == {module.SEQUENCES}
@@ -104,7 +107,7 @@ def test_the_first_step_is_a_step_of_the_command(until, benchmark_module, corpus
     save_model(tmp_path / "tiny", Model(shape.build(tokenizer.size), tokenizer), "card")
     examples = tmp_path / "examples.tsv"
     examples.write_text("text\tlabel\n" + "".join(f"the dog {number}\t{number % 2}\n" for number in range(40)))
-    known = module.commands(corpus.directory, examples, str(tmp_path / "tiny"), tmp_path / "tiny")
+    known = module.commands(corpus.directory, examples, str(tmp_path / "tiny"))
     command = [*known[until], "--out", str(tmp_path / until)]
     assert module.seconds(command, until="first step") > 0
     assert (tmp_path / until / "recipe.toml").exists(), "the command has come to its training"
@@ -119,7 +122,7 @@ def test_building_a_corpus_is_measured(benchmark_module, tokenizer_directory, sh
     monkeypatch.setattr(module, "SHARDS", 3)
     monkeypatch.setattr(module, "TIMES", 2)
     monkeypatch.setattr(module, "TURNS", 1)
-    monkeypatch.setattr("common.apart", lambda function, *arguments: function(*arguments))
+    monkeypatch.setattr(module, "apart", lambda function, *arguments: function(*arguments))
     found = [key | record for key, record in module.compare(tmp_path, 0.1, tokenizer_directory)]
     speeds = [one for one in found if one["measured"] == "speed"]
     assert {one["workers"] for one in speeds} == {1, 2}
@@ -133,11 +136,20 @@ def test_building_a_corpus_is_measured(benchmark_module, tokenizer_directory, sh
 def test_the_cost_of_a_crawl_is_calculated_from_its_stages(benchmark_module, tokenizer_directory, shared, tmp_path):
     module = benchmark_module("crawl")
     module.write_text(tmp_path / "a.jsonl", 0.05)
-    measured = {
-        key["stage"]: record for key, record in module.measure(tmp_path / "a.jsonl", "text", tokenizer_directory, 1)
-    }
+    measured = module.measure(tmp_path / "a.jsonl", tokenizer_directory, 1)
     assert min(record["text"] for record in measured.values()) > 40_000
-    stages = {("text", stage): {"text": 1e9, "seconds": 3600.0} for stage in measured}
+    stages = {stage: {"text": 1e9, "seconds": 3600.0} for stage in measured}
     found = {(key["clean"], key["cores"]): record for key, record in module.costs(stages)}
     assert found["no", 16]["hours"] == pytest.approx(160 * (2 / 16 + 1))
     assert found["web", 1000]["hours"] == pytest.approx(160 * (3 / 1000 + 2))
+
+
+def test_libraries_cut_text_into_sentences(benchmark_module, records, run_main, monkeypatch):
+    module = benchmark_module("sentences")
+    monkeypatch.setattr(module, "SECONDS", 0.01)
+    run_main(module)
+    found = {(one["library"].rpartition(" ")[0], one["language"]): one for one in records("sentences")}
+    assert {language for library, language in found if library == "sentencex"} == set(module.LANGUAGES)
+    assert all(one["f1"] <= 1 and one["exact"] <= one["sentences"] for one in found.values())
+    assert all(one["f1"] > 0.9 for (library, _), one in found.items() if library == "sentencex")
+    assert module.quality(lambda text: [text], [["a b.", "c."], ["d."]], " ")["f1"] == 0

@@ -19,9 +19,10 @@ def test_both_strategies_label_as_many_texts(benchmark_module, run_main, records
         return [module.Labelled(*one) for one in rare + others], [module.Labelled(*one) for one in scored]
 
     monkeypatch.setattr(module, "minilm", lambda: published)
+    monkeypatch.setattr(module, "DRAWS", 1)
     monkeypatch.setattr(module, "MOST", 40)
     monkeypatch.setitem(module.DATA, "rare", draw)
-    run_main(module, "rare", "--draws", "1")
+    run_main(module, "rare")
     found = records("suggest")
     assert [(one["data"], one["strategy"], one["seed"]) for one in found] == [
         ("rare", "random", 0),

@@ -18,7 +18,7 @@ def test_the_trainer_pretrains_and_is_scored_as_our_runs_are(benchmark_module, c
     pytest.importorskip("transformers")
     trainer = benchmark_module("trainer")
     recipe = read_recipe("bert-mini", {**trainer.SETTINGS, **trainer.DEFAULT, **SMALL})
-    examples = [{"input_ids": ids} for ids in trainer.sequences(corpus)]
+    examples = trainer.concatenated(corpus)
     trainer.pretrain(recipe, corpus, tmp_path / "run", examples, {"per_device_train_batch_size": 4}, steps=2)
     loss = trainer.run(corpus, tmp_path / "run", 30, {}, {})
     last = trainer.logged(tmp_path / "run", "heldout")[-1]
