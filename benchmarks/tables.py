@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from common import HERE, RESULTS, read
-from pivot import Record, matches, pivot, records_of, value_at
+from pivot import Record, matches, pivot, records_of
 
 ROOT = HERE.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -128,24 +128,21 @@ def _bars(panel: Any, about: Record, records: Sequence[Record]) -> None:
 
 def recorded() -> Record:
     """Return what pretraining/default.py tells: what budgets reach (comparisons/scaling.toml), and F1 of entities."""
+    records = read(RESULTS / "comparisons.json").get("runs", [])
     runs = [
         {
             "recipe": f"modernbert-{run['arm']}",
             "tokens": round(1e6 * float(run["task"].split()[0])),
             "accuracy": round(run["share"] / 100, 4),
         }
-        for run in read(RESULTS / "comparisons.json").get("runs", [])
+        for run in records
         if run["comparison"] == "scaling" and run.get("extrapolated") is False
     ]
     news = {
-        "published": ("token_classification", {"data": "conll2003", "start": "minilm"}, "metrics.f1"),
-        "half_hour": ("comparisons", {"comparison": "half_hour", "arm": "mini", "task": "conll2003"}, "score"),
+        "published": {"comparison": "token_classification", "arm": "minilm", "task": "conll2003-14041"},
+        "half_hour": {"comparison": "half_hour", "arm": "mini", "task": "conll2003"},
     }
-    found = {
-        name: [value_at(run, path) for run in read(RESULTS / f"{result}.json").get("runs", []) if matches(run, where)]
-        for name, (result, where, path) in news.items()
-    }
-    scores = {name: round(statistics.mean(values), 1) for name, values in found.items() if values}
+    scores = {name: round(run["score"], 1) for name, where in news.items() for run in records if matches(run, where)}
     return {"runs": sorted(runs, key=lambda run: (run["recipe"], run["tokens"])), **scores}
 
 
