@@ -36,7 +36,7 @@ from unmask.objectives import bidirectional_lm
 from unmask.objectives.learner import Learner
 from unmask.support import gpus, transfer
 from unmask.tasks import spans
-from unmask.training import evaluate, kernels
+from unmask.training import evaluate
 from unmask.training.loop import Trainer
 from unmask.training.machine import Machine
 from unmask.training.replicas import Replicas
@@ -231,7 +231,7 @@ def stand_ins(device):
         return torch.empty(shape, dtype=dtype, device=device).bernoulli_(1 - rate)
 
     on_cuda = property(lambda x: device == "cuda" and x.device.type == NAME)
-    adding = kernels, evaluate, bidirectional_lm, transfer
+    adding = evaluate, bidirectional_lm, transfer
     patches = [
         mock.patch.object(FakeTensor, "is_cuda", on_cuda, create=True),
         mock.patch.object(gpus, "describe", lambda device: gpus.GPUS[0][1]),

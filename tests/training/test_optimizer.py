@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from unmask.recipes.recipe import read_recipe
+from unmask.training.optimizer import total_norm
 from unmask.training.optimizer_settings import AdamWSettings
 from unmask.training.settings import OPTIMIZERS
 from unmask.workflows.pretraining.start import build_learner
@@ -259,3 +260,14 @@ def test_the_rate_falls_with_the_distance_from_the_head(recipe, kind):
         seen.add(prefix)
         torch.testing.assert_close(decayed[name], step * shares.get(prefix, 1.0), rtol=1e-3, atol=1e-7, msg=name)
     assert seen == {*shares, "head"}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_norm_of_all_tensors(dtype):
+    generator = torch.Generator().manual_seed(0)
+    tensors = [torch.randn(shape, generator=generator).to(dtype) for shape in [(5, 3), (7,), (2, 4)]]
+    expected = torch.cat([tensor.flatten().double() for tensor in tensors]).norm()
+    torch.testing.assert_close(total_norm(tensors).double(), expected, rtol=1e-6, atol=0)
+    assert total_norm([torch.tensor([1.0, torch.inf]), torch.zeros(2, 3).T]).isinf()
+    assert total_norm([torch.tensor([1.0, torch.nan])]).isnan()
+    assert total_norm([]).item() == 0

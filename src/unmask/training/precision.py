@@ -28,7 +28,6 @@ from unmask.data.batches.batch import Sample
 from unmask.objectives.learner import Learner
 from unmask.support.environment import naming_shortage
 from unmask.support.messages import argument, setting
-from unmask.training import kernels
 from unmask.training.checkpoint import Progress
 from unmask.training.machine import Machine
 
@@ -82,16 +81,16 @@ class Working:
                 more.append(grad)
         # all at once: a GPU starts few kernels
         if copied[0]:
-            kernels.copy_(*copied)
+            torch._foreach_copy_(*copied)
         if added[0]:
-            kernels.add_scaled_(*added, 1.0)
+            torch._foreach_add_(*added)
 
     @torch.no_grad()
     def refresh(self) -> None:
         """Copy the learner's weights into the working copy."""
         if self.copy is not self.learner:
             weights, working = zip(*self.pairs, strict=True)
-            kernels.copy_(working, weights)
+            torch._foreach_copy_(working, weights)
 
 
 SMALL, PROBE = 2048, 8192

@@ -1,5 +1,8 @@
 """Linear layers with oneDNN: outputs and gradients equal torch's."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -156,3 +159,19 @@ def test_for_inference_a_layer_computes_in_panels_where_they_are_faster(activati
         plus = linear.product_plus(x, linear.packed(layer.weight), other).double()
         torch.testing.assert_close(plus, x.double() @ layer.weight.double().t() + other, rtol=0, atol=1e-5)
     assert layer.in_panels() is None and layer(x).requires_grad
+
+
+def test_private_operators_are_called_only_where_a_trial_of_them_succeeded():
+    package = Path(linear.__file__).parents[2]
+    for path in package.rglob("*.py"):
+        if "torch.ops.mkldnn" in (text := path.read_text(encoding="utf8")):
+            assert "onednn_multiplies(" in text, path
+
+
+def test_all_private_operators_are_tried():
+    package = Path(linear.__file__).parents[2]
+    used, tried = (
+        set(re.findall(r"mkldnn\.(_\w+(?:\.\w+)?)", path.read_text(encoding="utf8").replace("operators.", "mkldnn.")))
+        for path in (package / "nn/layers/linear.py", package / "support/capabilities.py")
+    )
+    assert used and used <= tried
