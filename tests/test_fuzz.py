@@ -30,7 +30,7 @@ from unmask.model.model import Model, save_model
 from unmask.recipes.recipe import read_recipe, recipe_text
 from unmask.support.errors import UnmaskError
 from unmask.tasks.classification import Classification, ClassificationHead
-from unmask.training.checkpoint import Progress, load_checkpoint, newest_checkpoint, save_checkpoint
+from unmask.training.checkpoint import Progress, State, load_checkpoint, newest_checkpoint, save_checkpoint
 from unmask.workflows.distillation.targets import TargetStore
 
 CASES, SEED = int(os.environ.get("FUZZ_CASES", "40")), int(os.environ.get("FUZZ_SEED", "0"))
@@ -71,7 +71,7 @@ def files(tokenizer, corpus, tmp_path_factory):
     (path / "bpe" / "tokenizer.json").unlink()  # so that vocab.json and merges.txt are read
     _write_labelled(path)
     (path / "a.toml").write_text(recipe_text("bert-mini")[0])
-    save_checkpoint(path / "checkpoints", {"weight": torch.ones(20)}, {}, Progress(cursor=Cursor(), step=1))
+    save_checkpoint(path / "checkpoints", State({"weight": torch.ones(20)}, {}, Progress(cursor=Cursor(), step=1)))
     store = TargetStore(path / "targets", {"teacher": "a"})
     store.put(bytes(16), np.zeros((2, 4), np.float16), np.zeros((2, 4), np.int32))
     store.flush()

@@ -210,7 +210,7 @@ def test_a_combination_is_the_same_after_saving_and_loading(name, text_file, tmp
     recipe, corpus = read_recipe(out / "recipe.toml"), open_corpus(out / "text" / "corpus")
     trained, _ = build_learner(recipe, corpus.tokenizer.size, None)
     fresh = trained.encoder.words.weight.clone()
-    trained.load_state_dict(load_checkpoint(newest_checkpoint(out / "checkpoints")[0])[0])
+    trained.load_state_dict(load_checkpoint(newest_checkpoint(out / "checkpoints")[0]).model)
     assert not torch.equal(trained.encoder.words.weight, fresh)
     model = load_model(out)
     assert model.heads.keys() == heads

@@ -14,7 +14,7 @@ import torch
 from unmask.data.batches.batch import collate
 from unmask.training import precision
 from unmask.training.carry import CarryTable
-from unmask.training.checkpoint import load_carry, newest_checkpoint
+from unmask.training.checkpoint import load_checkpoint, newest_checkpoint
 from unmask.training.evaluate import evaluate
 from unmask.training.machine import Machine
 from unmask.training.processes import Processes
@@ -45,7 +45,7 @@ def test_with_carried_state_the_model_learns_what_only_the_previous_window_shows
     assert one.run.read_metrics("heldout")[-1]["recall_accuracy"] > 0.97
     dtypes = {name: value.dtype for name, value in one.carry.rows.items()}
     assert dtypes == {"cue": machine.dtype, "mean": torch.float32}, "as the encoder returns them"
-    assert_equal(load_carry(newest_checkpoint(one.run.checkpoints)[0]), one.carry.rows)
+    assert_equal(load_checkpoint(newest_checkpoint(one.run.checkpoints)[0]).carry, one.carry.rows)
 
 
 def test_without_carried_state_it_cannot(make_run):
@@ -153,7 +153,7 @@ def assert_close(out, other, tolerance):
     assert ours.keys() == theirs.keys()
     for key, values in theirs.items():
         assert ours[key] == pytest.approx(values, rel=tolerance, abs=tolerance), key
-    ours, theirs = (load_carry(newest_checkpoint(path / "checkpoints")[0]) for path in (out, other))
+    ours, theirs = (load_checkpoint(newest_checkpoint(path / "checkpoints")[0]).carry for path in (out, other))
     assert ours.keys() == theirs.keys() == {"cue", "mean"}
     for name, value in theirs.items():
         assert value.shape == (STREAMS, 16)

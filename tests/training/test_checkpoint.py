@@ -12,6 +12,7 @@ from unmask.training import checkpoint
 from unmask.training.checkpoint import (
     Progress,
     Saver,
+    State,
     load_checkpoint,
     newest_checkpoint,
     save_checkpoint,
@@ -28,11 +29,11 @@ def tensors(step):
 
 
 def save(folder, step):
-    save_checkpoint(folder, tensors(step), tensors(-step), Progress(step=step, cursor=(0, step)))
+    save_checkpoint(folder, State(tensors(step), tensors(-step), Progress(step=step, cursor=(0, step))))
 
 
 def assert_holds(path, step):
-    model, optimizer, progress = load_checkpoint(path)
+    model, optimizer, progress, *_ = load_checkpoint(path)
     assert model["weight"].equal(tensors(step)["weight"])
     assert optimizer["weight"].equal(tensors(-step)["weight"])
     assert (progress.step, progress.cursor) == (step, (0, step))
@@ -46,7 +47,7 @@ from pathlib import Path
 import torch
 
 from unmask.training import checkpoint
-from unmask.training.checkpoint import Progress, finish_gathered, save_checkpoint, write_gathered
+from unmask.training.checkpoint import Progress, State, finish_gathered, save_checkpoint, write_gathered
 from unmask.training.processes import Processes
 
 warnings.simplefilter("ignore")  # forking is intended
@@ -63,12 +64,13 @@ class Whole:  # stands for shards of which the main process has all
 
 
 def save(folder, step):
-    weight, progress = {"weight": torch.full((1000,), float(step))}, Progress(step=step, cursor=(0, step))
+    weight = torch.full((1000,), float(step))
+    state = State({"weight": weight}, {"weight": -weight}, Progress(step=step, cursor=(0, step)))
     if sys.argv[2] == "whole":
-        save_checkpoint(folder, weight, {"weight": -weight["weight"]}, progress)
+        save_checkpoint(folder, state)
     else:
-        write_gathered(folder, weight, {"weight": -weight["weight"]}, step, Whole())
-        finish_gathered(folder, progress)
+        write_gathered(folder, state, Whole())
+        finish_gathered(folder, state.progress)
 
 
 def save_killed(folder, limit):
@@ -177,13 +179,13 @@ def test_T16_the_values_at_the_time_of_the_call_are_saved(tmp_path, monkeypatch)
     monkeypatch.setattr(checkpoint, "_write", lambda path, content: go.wait(60) and writing(path, content))
     weight, moment, progress = torch.ones(1000), torch.zeros(1000), Progress(step=1, cursor=(0, 1))
     with Saver(tmp_path) as saver:
-        saver.save({"weight": weight}, {"weight": moment}, progress)
+        saver.save(State({"weight": weight}, {"weight": moment}, progress))
         weight.add_(1)
         moment.sub_(1)
         progress.step, progress.cursor = 2, (0, 2)
         assert not any(tmp_path.glob("step-*"))
         go.set()
-    model, optimizer, saved = load_checkpoint(newest_checkpoint(tmp_path)[0])
+    model, optimizer, saved, *_ = load_checkpoint(newest_checkpoint(tmp_path)[0])
     assert model["weight"].equal(torch.ones(1000))
     assert optimizer["weight"].equal(torch.zeros(1000))
     assert (saved.step, saved.cursor) == (1, (0, 1))
@@ -197,11 +199,11 @@ def test_T9_a_failure_in_the_background_is_raised_at_the_next_save_or_at_the_end
 
     save(tmp_path, 1)
     monkeypatch.setattr(checkpoint, "_write", fail)
-    saver.save(tensors(2), {}, Progress(step=2, cursor=(0, 2)))
+    saver.save(State(tensors(2), {}, Progress(step=2, cursor=(0, 2))))
     with pytest.raises(UnmaskError, match="No space left on device"):
-        saver.save(tensors(3), {}, Progress(step=3, cursor=(0, 3)))
+        saver.save(State(tensors(3), {}, Progress(step=3, cursor=(0, 3))))
     with pytest.raises(UnmaskError, match="No space left on device"), saver:
-        saver.save(tensors(4), {}, Progress(step=4, cursor=(0, 4)))
+        saver.save(State(tensors(4), {}, Progress(step=4, cursor=(0, 4))))
     assert_holds(newest_checkpoint(tmp_path)[0], 1)
 
 

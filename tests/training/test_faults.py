@@ -22,10 +22,10 @@ pytestmark = pytest.mark.usefixtures("_frequent_checkpoints")
 def test_T9_a_run_with_a_full_disk_goes_on_afterwards(tmp_path, corpus, recipe, monkeypatch):
     out, saving = tmp_path / "run", checkpoint.save_checkpoint
 
-    def full(folder, model, optimizer, progress, *parts):
-        if progress.step == 5:
+    def full(folder, state):
+        if state.progress.step == 5:
             monkeypatch.setattr(checkpoint, "_write", lambda path, content: os.write(os.open("/dev/full", 1), content))
-        return saving(folder, model, optimizer, progress, *parts)
+        return saving(folder, state)
 
     monkeypatch.setattr(checkpoint, "save_checkpoint", full)
     with pytest.raises(UnmaskError, match="No space left"):

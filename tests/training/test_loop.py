@@ -114,9 +114,9 @@ def test_a_short_run_writes_its_first_and_its_last_checkpoint_only(small, traine
     one = trainer(small(budget={"steps": 20}), heldout=True)
     saved, save = [], one.saver.save
 
-    def noted(model, optimizer, progress, *more):
-        saved.append(progress.step)
-        save(model, optimizer, progress, *more)
+    def noted(state, *more):
+        saved.append(state.progress.step)
+        save(state, *more)
 
     one.saver.save = noted
     one.start()
@@ -214,7 +214,7 @@ def test_T14_ten_in_a_row_stop_the_run(small, trainer):
     assert error.value.status == 1
     path, damaged = newest_checkpoint(one.run.checkpoints)
     assert damaged == []
-    assert all(value.isfinite().all() for value in load_checkpoint(path)[0].values())
+    assert all(value.isfinite().all() for value in load_checkpoint(path).model.values())
 
 
 def test_T14_a_run_with_a_step_left_out_ends_with_its_plots(drawn, corpus, recipe, tmp_path, monkeypatch):

@@ -120,7 +120,7 @@ def test_a_run_finds_its_micro_batch_size_once_and_keeps_it(recipe, corpus, tmp_
     pretrain_corpus(recipe, corpus, tmp_path / "run", machine=CPU, quiet=True)
     assert len(found) == 1
     assert 50 <= found[0] <= 2 * 512
-    progress = load_checkpoint(newest_checkpoint(tmp_path / "run/checkpoints")[0])[2]
+    progress = load_checkpoint(newest_checkpoint(tmp_path / "run/checkpoints")[0]).progress
     assert progress.micro_tokens == found[0]
 
 

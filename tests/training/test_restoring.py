@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from unmask.support.errors import UserError
-from unmask.training.checkpoint import Progress, Saver, newest_checkpoint, save_checkpoint
+from unmask.training.checkpoint import Progress, Saver, State, newest_checkpoint, save_checkpoint
 from unmask.training.opening import open_run
-from unmask.training.restoring import State, read_newest, rescue
+from unmask.training.restoring import read_newest, rescue
 from unmask.training.runs.directory import RESCUED
 from unmask.training.runs.display import Display
 
@@ -19,7 +19,7 @@ RECIPE = 'name = "x"\nseed = 1\n'
 def state(step):
     weights = {"w": torch.full((2, 3), float(step)), "scalar": torch.tensor(step), "empty": torch.zeros(0, 4)}
     moments, best = {"m": torch.full((5,), -float(step)).bfloat16()}, {"w": weights["w"] + 1}
-    return State(weights, moments, Progress(step=step, cursor=(0, step)), {}, best)
+    return State(weights, moments, Progress(step=step, cursor=(0, step)), best=best)
 
 
 def lost(root, missing, step=7, *, shared=False, carries=False, size=3, recipe=RECIPE):
@@ -29,7 +29,7 @@ def lost(root, missing, step=7, *, shared=False, carries=False, size=3, recipe=R
         out = root / ("shared" if shared else f"host-{processes.rank}")
         with open_run(out, recipe, {}, CPU, processes, resume=False) as run:
             if processes.is_main:
-                save_checkpoint(run.checkpoints, *state(0)[:5])
+                save_checkpoint(run.checkpoints, state(0))
             if processes.rank in missing:
                 return None
             return rescue(run, Saver(run.checkpoints), state(step), CPU, processes, missing, carries=carries)
@@ -74,7 +74,7 @@ def test_T11_a_main_process_that_wakes_up_has_its_directory_for_itself(tmp_path)
     lost(tmp_path, [0], shared=True)
     folder = tmp_path / "shared" / "checkpoints"
     assert [path.name for path in folder.glob("step-*")] == ["step-00000000"]
-    save_checkpoint(folder, *state(7)[:5])  # by the main process
+    save_checkpoint(folder, state(7))  # by the main process
     assert_state(resumed(tmp_path, shared=True), 7)
 
 

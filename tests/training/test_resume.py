@@ -144,14 +144,14 @@ masking = { kind = "span", rate = 0.3, final_rate = 0.15 }, \
 objective = { next_sentence = false, span_boundary = {}, masked_lm = { weight = 2.0 } } }, { share = 0.5 }]"""
 
 
-def stay_in_the_first_stage(model, optimizer, progress):
-    progress.cursor = (*progress.cursor[:3], 0)
-    return model, optimizer, progress
+def stay_in_the_first_stage(state):
+    state.progress.cursor = (*state.progress.cursor[:3], 0)
+    return state
 
 
-def forget_the_total(model, optimizer, progress):
-    progress.total += 2
-    return model, optimizer, progress
+def forget_the_total(state):
+    state.progress.total += 2
+    return state
 
 
 SENTENCES = (STAGES, "layout.kind=document_sentences", "objective.next_sentence=false")
@@ -182,7 +182,7 @@ def test_T1_a_stop_after_each_step_of_each_stage(corpus, tmp_path, monkeypatch, 
 
     if fault:
         load = restoring.load_checkpoint
-        monkeypatch.setattr(restoring, "load_checkpoint", lambda path: fault(*load(path)))
+        monkeypatch.setattr(restoring, "load_checkpoint", lambda path: fault(load(path)))
     with monkeypatch.context() as patch:
         patch.setattr(loop.Trainer, "step", signalling)
         for number in range(1, 7):
@@ -196,19 +196,19 @@ def test_T1_a_stop_after_each_step_of_each_stage(corpus, tmp_path, monkeypatch, 
         assert_same_run(out, tmp_path / "whole")
 
 
-def skip_a_sample(model, optimizer, progress):
-    *rest, item, stage = progress.cursor
-    progress.cursor = (*rest, item + 1, stage)
-    return model, optimizer, progress
+def skip_a_sample(state):
+    *rest, item, stage = state.progress.cursor
+    state.progress.cursor = (*rest, item + 1, stage)
+    return state
 
 
-def forget_the_moments(model, optimizer, progress):
-    return model, {}, progress
+def forget_the_moments(state):
+    return state._replace(optimizer={})
 
 
-def forget_a_step(model, optimizer, progress):
-    progress.step -= 1
-    return model, optimizer, progress
+def forget_a_step(state):
+    state.progress.step -= 1
+    return state
 
 
 @pytest.mark.parametrize("fault", [None, skip_a_sample, forget_the_moments, forget_a_step])
@@ -224,7 +224,7 @@ def test_T1_planted_faults_of_a_resume_are_found(finished, corpus, tmp_path, mon
         pretrain_corpus(recipe, corpus, out, machine=CPU, quiet=True)
     if fault:
         load = restoring.load_checkpoint
-        monkeypatch.setattr(restoring, "load_checkpoint", lambda path: fault(*load(path)))
+        monkeypatch.setattr(restoring, "load_checkpoint", lambda path: fault(load(path)))
     pretrain_corpus(recipe, corpus, out, machine=CPU, quiet=True, resume=True)
     if fault is None:
         assert_same_run(out, finished)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from unmask.nn.encoders.two_streams import REMEMBERED
-from unmask.training.checkpoint import load_carry, newest_checkpoint
+from unmask.training.checkpoint import load_checkpoint, newest_checkpoint
 from unmask.training.machine import Machine
 
 from .remembering import STREAMS, learner_of, settings, trainer_of
@@ -24,7 +24,7 @@ def trained(make_run, steps, machine=None, **others):
 def test_with_memory_the_next_token_is_known(make_run, precision):
     one = trained(make_run, 150, Machine(torch.device("cpu"), precision))
     assert one.run.read_metrics("heldout")[-1]["recall_accuracy"] > 0.97
-    saved = load_carry(newest_checkpoint(one.run.checkpoints)[0])
+    saved = load_checkpoint(newest_checkpoint(one.run.checkpoints)[0]).carry
     assert saved.keys() == {"memory.0", "memory.1", REMEMBERED}
     assert saved["memory.1"].shape == (STREAMS, 3, 16)
 
@@ -62,6 +62,6 @@ def test_processes_and_micro_batches_change_nothing(whole, tmp_path, size, micro
     assert ours.keys() == theirs.keys()
     for key, values in theirs.items():
         assert ours[key] == pytest.approx(values, rel=1e-4, abs=1e-4), key
-    found, expected = (load_carry(newest_checkpoint(path / "checkpoints")[0]) for path in (out, whole))
+    found, expected = (load_checkpoint(newest_checkpoint(path / "checkpoints")[0]).carry for path in (out, whole))
     for name, value in expected.items():
         torch.testing.assert_close(found[name], value, rtol=0, atol=1e-3)

@@ -21,6 +21,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import safetensors
@@ -78,6 +79,24 @@ class Progress(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         self.seconds += seconds
 
 
+class State(NamedTuple):
+    """The state of a run.
+
+    Attributes:
+        model: the weights.
+        optimizer: the optimizer's state.
+        progress: the run's progress.
+        carry: the state of all streams, (streams, ...) each, if there is any.
+        best: the weights of the lowest held-out loss, if a step before has them.
+    """
+
+    model: Mapping[str, Tensor]
+    optimizer: Mapping[str, Tensor]
+    progress: Progress
+    carry: Mapping[str, Tensor] = {}
+    best: Mapping[str, Tensor] = {}
+
+
 class Checksums(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The sha256 of each file of a checkpoint."""
 
@@ -95,15 +114,7 @@ class Saver:
         self.folder = folder
         self._pending: Future[Path] | None = None
 
-    def save(
-        self,
-        model: Mapping[str, Tensor],
-        optimizer: Mapping[str, Tensor],
-        progress: Progress,
-        carry: Mapping[str, Tensor] | None = None,
-        shards: Shards | None = None,
-        best: Mapping[str, Tensor] | None = None,
-    ) -> None:
+    def save(self, state: State, shards: Shards | None = None) -> None:
         """Wait for the previous checkpoint, copy everything but `best`, and start to write it.
 
         With `shards`, model, optimizer and best are this process's rows, and all processes must call it: what the
@@ -113,12 +124,12 @@ class Saver:
             UnmaskError: the previous checkpoint could not be written, or this one with `shards`.
         """
         self.wait()
-        progress = msgspec.structs.replace(progress)
+        progress = msgspec.structs.replace(state.progress)
         if shards is None:
-            parts = copied(model), copied(optimizer)
-            work = partial(save_checkpoint, self.folder, *parts, progress, copied(carry or {}), best)
+            kept = State(copied(state.model), copied(state.optimizer), progress, copied(state.carry), state.best)
+            work = partial(save_checkpoint, self.folder, kept)
         else:
-            write_gathered(self.folder, model, optimizer, progress.step, shards, best)
+            write_gathered(self.folder, state, shards)
             work = partial(finish_gathered, self.folder, progress)
         if shards is None or shards.processes.is_main:
             pool = ThreadPoolExecutor(1)
@@ -142,64 +153,35 @@ class Saver:
             pending.result()
 
 
-def save_checkpoint(
-    folder: Path,
-    model: Mapping[str, Tensor],
-    optimizer: Mapping[str, Tensor],
-    progress: Progress,
-    carry: Mapping[str, Tensor] | None = None,
-    best: Mapping[str, Tensor] | None = None,
-) -> Path:
+def save_checkpoint(folder: Path, state: State) -> Path:
     """Write a checkpoint to RUN/checkpoints, make it durable, update `latest`, and remove the oldest checkpoints.
-
-    Args:
-        folder: RUN/checkpoints.
-        model: the weights.
-        optimizer: the optimizer's state.
-        progress: the run's progress.
-        carry: the state of all streams, if there is any.
-        best: the weights of the lowest held-out loss, if a step before has them.
 
     Raises:
         UnmaskError: it could not be written (for example because the disk is full); older checkpoints are unchanged.
     """
-    with _writing(folder, progress.step) as aside:
+    with _writing(folder, state.progress.step) as aside:
         _begin(aside)
-        _write(aside / MODEL_FILE, safetensors.torch.save(dict(model)))
-        _write(aside / OPTIMIZER_FILE, safetensors.torch.save(dict(optimizer)))
-        for file, tensors in ((CARRY_FILE, carry), (BEST_FILE, best)):
-            if tensors:
-                _write(aside / file, safetensors.torch.save(dict(tensors)))
-        return _finish(aside, progress)
+        for file, tensors in _files(state).items():
+            _write(aside / file, safetensors.torch.save(dict(tensors)))
+        return _finish(aside, state.progress)
 
 
-def write_gathered(
-    folder: Path,
-    model: Mapping[str, Tensor],
-    optimizer: Mapping[str, Tensor],
-    step: int,
-    shards: Shards,
-    best: Mapping[str, Tensor] | None = None,
-) -> None:
+def write_gathered(folder: Path, state: State, shards: Shards) -> None:
     """Begin a checkpoint: write the tensors of which each process has some rows; all processes must call it.
 
     Args:
         folder: RUN/checkpoints of the main process, which writes.
-        model: this process's rows of the weights.
-        optimizer: those of the optimizer's state.
-        step: the run's step.
+        state: this process's rows of the state, which is carried from no step to the next.
         shards: gathers the rows.
-        best: those of the weights of the lowest held-out loss, if a step before has them.
 
     Raises:
         UnmaskError: it could not be written; older checkpoints are unchanged.
     """
     main = shards.processes.is_main
-    with _writing(folder, step) if main else nullcontext(folder) as aside:
+    with _writing(folder, state.progress.step) if main else nullcontext(folder) as aside:
         if main:
             _begin(aside)
-        files = {MODEL_FILE: model, OPTIMIZER_FILE: optimizer, **({BEST_FILE: best} if best else {})}
-        for file, parts in files.items():
+        for file, parts in _files(state).items():
             described = {name: (part.dtype, shards.shape(name, part)) for name, part in parts.items()}
             gathered = (shards.gather(name, parts[name]) for name in in_order(described))
             if main:
@@ -214,6 +196,13 @@ def finish_gathered(folder: Path, progress: Progress) -> Path:
         for file in aside.iterdir():
             sync(file)
         return _finish(aside, progress)
+
+
+def _files(state: State) -> dict[str, Mapping[str, Tensor]]:
+    """Return the tensors by the name of their file; there is no file without tensors that not every run has."""
+    optional = {CARRY_FILE: state.carry, BEST_FILE: state.best}
+    files = {MODEL_FILE: state.model, OPTIMIZER_FILE: state.optimizer}
+    return files | {file: tensors for file, tensors in optional.items() if tensors}
 
 
 def _begin(aside: Path) -> None:
@@ -312,27 +301,14 @@ def check_checkpoint(path: Path) -> None:
         raise UserError(f"damaged checkpoint ({error})", file=path) from error
 
 
-def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], Progress]:
-    """Return the weights, the optimizer's state and the progress of a valid checkpoint."""
-    return (
-        safetensors.torch.load_file(path / MODEL_FILE),
-        safetensors.torch.load_file(path / OPTIMIZER_FILE),
-        msgspec.json.decode((path / "progress.json").read_bytes(), type=Progress),
+def load_checkpoint(path: Path) -> State:
+    """Return the state that a valid checkpoint has."""
+    progress = msgspec.json.decode((path / "progress.json").read_bytes(), type=Progress)
+    model, optimizer = (safetensors.torch.load_file(path / file) for file in (MODEL_FILE, OPTIMIZER_FILE))
+    carry, best = (
+        safetensors.torch.load_file(path / file) if (path / file).exists() else {} for file in (CARRY_FILE, BEST_FILE)
     )
-
-
-def load_carry(path: Path) -> dict[str, Tensor]:
-    """Return the state of all streams, (streams, ...) each, of a valid checkpoint; {} if it has none."""
-    return _load(path / CARRY_FILE)
-
-
-def load_best(path: Path) -> dict[str, Tensor]:
-    """Return the weights of the lowest held-out loss, of a valid checkpoint; {} if it has none."""
-    return _load(path / BEST_FILE)
-
-
-def _load(file: Path) -> dict[str, Tensor]:
-    return safetensors.torch.load_file(file) if file.exists() else {}
+    return State(model, optimizer, progress, carry, best)
 
 
 def _write(path: Path, content: bytes) -> None:

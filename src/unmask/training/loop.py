@@ -29,7 +29,7 @@ from unmask.support.errors import UnmaskError, UserError
 from unmask.support.messages import argument
 from unmask.training.calibration import BUDGETS, FITTING, UNKNOWN_STEPS, Calibration, check_growth
 from unmask.training.carry import CarryTable
-from unmask.training.checkpoint import Progress, Saver, copied
+from unmask.training.checkpoint import Progress, Saver, State, copied
 from unmask.training.connection import LostProcessError
 from unmask.training.evaluate import (
     NotFiniteError,
@@ -46,7 +46,7 @@ from unmask.training.machine import KERNELS, Machine, keep_few_kernels
 from unmask.training.precision import PROBE, LossScale, name_remedy
 from unmask.training.processes import Processes, Sums
 from unmask.training.replicas import Replicas, replicate
-from unmask.training.restoring import State, read_newest, rescue
+from unmask.training.restoring import read_newest, rescue
 from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.display import Display
 from unmask.training.runs.extras import missing
@@ -286,7 +286,7 @@ class Trainer:
         size = self.processes.size
         self.run.save_usage(processes=size, gpus=0 if self.machine.device.type == "cpu" else size)
         if self.processes.is_main or shards is not None:
-            self.saver.save(model, self.optimizer.state(), self.progress, carry, shards, self.patience.best)
+            self.saver.save(State(model, self.optimizer.state(), self.progress, carry, self.patience.best), shards)
 
     def _backward(
         self,
@@ -393,7 +393,7 @@ class Trainer:
         Returns:
             Whether another process than the main one had it.
         """
-        path, state = read_newest(self.run, self.processes, self.display, self.replicas.part)
+        path, state, source = read_newest(self.run, self.processes, self.display, self.replicas.part)
         try:
             self.replicas.load_state_dict(state.model)
         except RuntimeError as error:  # other names or shapes
@@ -411,7 +411,7 @@ class Trainer:
         if self.progress.threads != torch.get_num_threads():
             self.display.say(f"computing with {self.progress.threads} threads, as at the start of the run")
             torch.set_num_threads(self.progress.threads)
-        return state.source > 0
+        return source > 0
 
     def _last_evaluated(self) -> int:
         """Return the last step that was evaluated on held-out samples; -1 if there is none."""
@@ -441,7 +441,7 @@ class Trainer:
             yield
         except LostProcessError as error:
             model = self.replicas.learner.state_dict()
-            state = State(model, self.optimizer.state(), self.progress, {}, self.patience.best)
+            state = State(model, self.optimizer.state(), self.progress, best=self.patience.best)
             carries = bool(self.carry.rows) or self.replicas.shards is not None
             saved = rescue(self.run, self.saver, state, self.machine, self.processes, error.missing, carries=carries)
             raise LostProcessError(f"{error.message}; {saved}", error.missing) from error

@@ -9,9 +9,8 @@ RUN/checkpoints/rescued of its host, because the main process may only hang and 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from torch import Tensor
 
@@ -20,9 +19,8 @@ from unmask.support.messages import argument
 from unmask.training.checkpoint import (
     Progress,
     Saver,
+    State,
     check_checkpoint,
-    load_best,
-    load_carry,
     load_checkpoint,
     newest_checkpoint,
     save_checkpoint,
@@ -35,33 +33,13 @@ from unmask.training.runs.directory import RESCUED, RunDirectory
 from unmask.training.runs.display import Display
 
 
-class State(NamedTuple):
-    """The state of a run.
-
-    Attributes:
-        model: the weights.
-        optimizer: the optimizer's state.
-        progress: the run's progress.
-        carry: the state of all streams, (streams, ...) each.
-        best: the weights of the lowest held-out loss, if a step before has them.
-        source: rank of the process that has read it.
-    """
-
-    model: Mapping[str, Tensor]
-    optimizer: Mapping[str, Tensor]
-    progress: Progress
-    carry: Mapping[str, Tensor]
-    best: Mapping[str, Tensor]
-    source: int = 0
-
-
 def read_newest(
     run: RunDirectory,
     processes: Processes,
     display: Display,
     part: Callable[[str, Tensor], Tensor] | None = None,
-) -> tuple[Path, State]:
-    """Return the newest valid checkpoint, and its content; all processes must call it.
+) -> tuple[Path, State, int]:
+    """Return the newest valid checkpoint, its state, and the rank of its reader; all processes must call it.
 
     The main process reads it, unless a survivor on a host that shares no directory with it has saved a later step.
 
@@ -87,22 +65,17 @@ def read_newest(
         path, step = rescued[-1], _step(rescued[-1])
     steps = processes.gather(step)
     source = steps.index(max(steps))
-    model, optimizer, carry, best = (dict[str, Tensor]() for _ in range(4))
-    progress = Progress(cursor=())
-    if processes.rank == source:
-        model, optimizer, progress = load_checkpoint(path)
-        carry, best = load_carry(path), load_best(path)
+    read = load_checkpoint(path) if processes.rank == source else State({}, {}, Progress(cursor=()))
     if source:
         display.say(f"process {source} has saved step {steps[source]} of the run on its own host")
     state = State(
-        processes.broadcast_tensors(model, source, part),
-        processes.broadcast_tensors(optimizer, source, part),
-        processes.broadcast(progress, source),
-        processes.broadcast_tensors(carry, source),
-        processes.broadcast_tensors(best, source, part),
-        source,
+        processes.broadcast_tensors(read.model, source, part),
+        processes.broadcast_tensors(read.optimizer, source, part),
+        processes.broadcast(read.progress, source),
+        processes.broadcast_tensors(read.carry, source),
+        processes.broadcast_tensors(read.best, source, part),
     )
-    return path, state
+    return path, state, source
 
 
 def rescue(
@@ -139,7 +112,7 @@ def rescue(
         else:
             run.document(machine.describe())
         folder = run.checkpoints if processes.is_main else run.checkpoints / RESCUED
-        save_checkpoint(folder, state.model, state.optimizer, state.progress, best=state.best)
+        save_checkpoint(folder, state)
     except (UnmaskError, OSError) as error:
         return f"step {step} could not be saved ({error}); {resume}"
     return f"step {step} is saved; {resume}"

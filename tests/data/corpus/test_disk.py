@@ -73,17 +73,16 @@ def test_T9_a_real_full_disk_leaves_the_old_checkpoint(volume, tmp_path):
     torch = pytest.importorskip("torch")
     from unmask.data.batches.sources import Cursor
     from unmask.support.errors import UnmaskError
-    from unmask.training.checkpoint import Progress, newest_checkpoint, save_checkpoint
+    from unmask.training.checkpoint import Progress, State, newest_checkpoint, save_checkpoint
 
     folder = volume(400) / "checkpoints"
-    state = {"weight": torch.ones(20_000)}  # 80 kB
-    progress = Progress(cursor=Cursor(), step=1)
-    save_checkpoint(folder, state, {}, progress)
-    progress.step = 2
+    state = State({"weight": torch.ones(20_000)}, {}, Progress(cursor=Cursor(), step=1))  # 80 kB
+    save_checkpoint(folder, state)
+    state.progress.step = 2
     message = r"step-00000002: .*No space left on device\); the previous one is intact: free some space, .* resume"
     with pytest.raises(UnmaskError, match=message):
-        save_checkpoint(folder, {"weight": torch.ones(100_000)}, {}, progress)
+        save_checkpoint(folder, state._replace(model={"weight": torch.ones(100_000)}))
     assert newest_checkpoint(folder)[0].name == "step-00000001"
     small = volume(40) / "checkpoints"
     with pytest.raises(UnmaskError, match=r"No space left on device\); free some space, then start the run again"):
-        save_checkpoint(small, state, {}, progress)
+        save_checkpoint(small, state)
