@@ -34,7 +34,7 @@ from unmask.tasks.explained import Decision, Explanation
 from unmask.tasks.mistakes import Mistake
 from unmask.tasks.pooled_head import TextHead
 from unmask.tasks.routes import Scored
-from unmask.tasks.rows import FramedTexts, TextTask, are_pairs, passages, with_labels
+from unmask.tasks.rows import FramedRows, TextTask, are_pairs, passages, with_labels
 from unmask.tasks.task import Columns, Framed, Notes, Paths, Reason, Refusals
 
 SCORE = "score"
@@ -93,7 +93,7 @@ class ScoreTask(TextTask, frozen=True, kw_only=True):
         """Whether its number is a probability: the sigmoid of what the head returns."""
         return self.activation == "sigmoid"
 
-    def framed(self, tokenizer: Tokenizer, examples: Sequence[Row], texts: FramedTexts) -> Framed:
+    def framed(self, tokenizer: Tokenizer, examples: Sequence[Row], texts: FramedRows) -> Framed:
         """Return framed texts, or pairs, and how numbers are read of what the head returns for them."""
 
         def read(outputs: Sequence[np.ndarray]) -> list[Score]:

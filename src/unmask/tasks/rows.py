@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -170,7 +170,7 @@ class FramedRows(NamedTuple):
     """Rows as samples.
 
     Attributes:
-        samples: one sample per row or, of a row in several windows, one per window, with the key (0, index of the row).
+        samples: one sample per row or, without labels, one per window of a row, with the key (0, index of the row).
         cut: for each row, whether it was truncated.
         notes: the number of truncated and the number of empty rows, one line each, and of words that were.
     """
@@ -183,6 +183,12 @@ class FramedRows(NamedTuple):
     def ends(self) -> np.ndarray:
         """Where the samples of each row end, preceded by 0, (rows + 1,)."""
         return np.searchsorted([sample.key[1] for sample in self.samples], np.arange(len(self.cut) + 1))
+
+    def mean(self, outputs: Sequence[np.ndarray]) -> np.ndarray:
+        """Return the mean of the outputs of each row's samples, (1, outputs) each, as (rows, outputs)."""
+        values, ends = np.concatenate(outputs), self.ends  # (samples, outputs), (rows + 1,)
+        means: np.ndarray = np.add.reduceat(values, ends[:-1]) / np.diff(ends)[:, None].astype(values.dtype)
+        return means
 
 
 def frame_rows(
@@ -203,10 +209,10 @@ def frame_rows(
         rows: the texts, or pairs of them.
         length: maximum number of tokens of a sample, special tokens included.
         pairs: whether they must be pairs; see `are_pairs`.
-        windows: maximum number of samples of a row; only single texts can have several.
+        windows: maximum number of windows of a row; only single texts can have several.
         stride: number of tokens between the starts of two windows.
-        labels: the labels of each row by name, (rows, any number) each, if each has a single sample.
-        begin: a token that the texts begin with, if each has a single sample; it counts in `length`.
+        labels: the labels of each row by name, (rows, any number) each; the windows of a row are then one sample.
+        begin: a token that the texts begin with, if each has a single window; it counts in `length`.
 
     Raises:
         UserError: see `are_pairs`; or `length` leaves no space for each text, or pairs should have several windows.
@@ -230,7 +236,7 @@ def frame_rows(
         samples = frame.wrap_all(kept[0] if begin is None else kept[0].after(begin), *kept[1:], labels=labels)
         cut = first + second > capacity
     else:
-        samples, cut = _in_windows(frame, columns[0], capacity, windows, stride)
+        samples, cut = _in_windows(frame, columns[0], capacity, windows, stride, labels)
     empty = np.zeros(len(rows), bool)
     for column, values in zip(columns, texts, strict=True):
         empty |= (column.lengths == 0) | np.fromiter((not text.strip() for text in values), bool, len(values))
@@ -244,15 +250,21 @@ def frame_rows(
 
 
 def _in_windows(
-    frame: Frame, texts: Ragged, capacity: int, windows: int, stride: int
+    frame: Frame, texts: Ragged, capacity: int, windows: int, stride: int, labels: Mapping[str, np.ndarray] | None
 ) -> tuple[list[Sample], np.ndarray]:
-    """Return the samples of texts in windows, in order, and whether each text is longer than them, (texts,)."""
+    """Return the samples of texts in windows, in order, and whether each text is longer than them, (texts,).
+
+    With labels, the windows of a text are one sample, and each has the labels of the text.
+    """
     samples: list[Sample] = []
     cut = np.zeros(len(texts.lengths), bool)
     for number, ids in enumerate(texts.split()):
         starts = window_starts(len(ids), capacity, stride)
         cut[number] = len(starts) > windows
-        samples += [frame.wrap(ids[start : start + capacity]).named((0, number)) for start in starts[:windows]]
+        made = [frame.wrap(ids[start : start + capacity]) for start in starts[:windows]]
+        if labels is not None:
+            made = [Sample.joined(made, {name: np.tile(of[number], len(made)) for name, of in labels.items()})]
+        samples += [sample.named((0, number)) for sample in made]
     return samples, cut
 
 
@@ -287,28 +299,6 @@ def passages(row: Row) -> tuple[Passage, ...]:
     if "text_b" not in row.values:
         return (Passage(row.values["text"]),)
     return (Passage(row.values["text"], "first text"), Passage(row.values["text_b"], "second text"))
-
-
-class FramedTexts(NamedTuple):
-    """Texts, or pairs of texts, as samples.
-
-    Attributes:
-        samples: one or several per text, in order.
-        cut: for each text, whether it was truncated.
-        notes: messages for the user.
-        ends: where the samples of each text end, preceded by 0, (texts + 1,).
-    """
-
-    samples: list[Sample]
-    cut: list[bool]
-    notes: tuple[str, ...]
-    ends: np.ndarray
-
-    def mean(self, outputs: Sequence[np.ndarray]) -> np.ndarray:
-        """Return the mean of the outputs of each text's samples, (1, outputs) each, as (texts, outputs)."""
-        rows = np.concatenate(outputs)  # (samples, outputs)
-        means: np.ndarray = np.add.reduceat(rows, self.ends[:-1]) / np.diff(self.ends)[:, None].astype(rows.dtype)
-        return means
 
 
 class TextTask(RowTask, frozen=True, kw_only=True):
@@ -351,41 +341,27 @@ class TextTask(RowTask, frozen=True, kw_only=True):
 
     def frame_texts(
         self, tokenizer: Tokenizer, rows: Sequence[Row], labels: Mapping[str, np.ndarray] | None
-    ) -> FramedTexts:
-        """Convert rows to samples.
+    ) -> FramedRows:
+        """Convert rows to samples, in the windows of the task; see `frame_rows`."""
+        return frame_rows(
+            tokenizer,
+            rows,
+            self.length,
+            pairs=self.pairs,
+            windows=self.windows,
+            stride=self.stride,
+            labels=labels,
+        )
 
-        Args:
-            tokenizer: the tokenizer.
-            rows: the texts, or pairs of them.
-            labels: the labels of each row by name, (rows, any number) each; the samples are then one per row. None: one
-                per window.
-
-        Raises:
-            UserError: see `frame_rows`.
-        """
-        if self.windows == 1:
-            framed = frame_rows(tokenizer, rows, self.length, pairs=self.pairs, labels=labels)
-            return FramedTexts(framed.samples, framed.cut, framed.notes, np.arange(len(rows) + 1))
-        framed = frame_rows(tokenizer, rows, self.length, pairs=self.pairs, windows=self.windows, stride=self.stride)
-        samples, ends = framed.samples, framed.ends
-        if labels is not None:
-            samples = [
-                Sample.joined(
-                    samples[start:end], {name: np.tile(values[number], end - start) for name, values in labels.items()}
-                ).named((0, number))
-                for number, (start, end) in enumerate(pairwise(ends))
-            ]
-            ends = np.arange(len(rows) + 1)
-        return FramedTexts(samples, framed.cut, framed.notes, ends)
-
-    def sample_words(self, tokenizer: Tokenizer, rows: Sequence[Row], framed: FramedTexts, number: int) -> SampleWords:
+    def sample_words(self, tokenizer: Tokenizer, rows: Sequence[Row], framed: FramedRows, number: int) -> SampleWords:
         """Return the words of a sample that `frame_texts` made; see `Framed.words`.
 
         Raises:
             UnexplainedError: the text is read in several windows.
         """
-        example = int(np.searchsorted(framed.ends, number, side="right")) - 1
-        if framed.ends[example + 1] - framed.ends[example] > 1:
+        key = framed.samples[number].key
+        example = key[1]
+        if sum(sample.key == key for sample in framed.samples[max(0, number - 1) : number + 2]) > 1:
             raise UnexplainedError(
                 f"texts are read in several windows of {self.length} tokens, and are not explained", example
             )
