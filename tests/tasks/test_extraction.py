@@ -7,10 +7,11 @@ from msgspec.structs import replace
 from unmask.data.labelled.question_files import Answer, Question
 from unmask.support.errors import UserError
 from unmask.tasks import TASKS
-from unmask.tasks.extraction import check_answers, refuse_columns, span_mistake
+from unmask.tasks.extraction import Answered, check_answers, span_mistake
 from unmask.tasks.mistakes import Mark
 from unmask.tasks.passage_windows import PassageWindow
-from unmask.tasks.question_answering import Answered, QuestionAnswering
+from unmask.tasks.quac import Quac
+from unmask.tasks.question_answering import QuestionAnswering
 
 PASSAGE = "one two three four"
 OFFSETS = np.array([[0, 3], [4, 7], [8, 13], [14, 18]])
@@ -69,7 +70,7 @@ def test_answers_must_be_in_the_passage():
 
 def test_columns_and_formats_have_no_effect():
     with pytest.raises(UserError, match="columns has no effect: questions are read in QuAC format"):
-        refuse_columns({"text": "0"}, None, "QuAC")
+        Quac().read([], columns={"text": "0"})
 
 
 def test_a_mistake_shows_what_came_before():

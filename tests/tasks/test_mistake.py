@@ -8,8 +8,9 @@ from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.question_files import Answer, Question
 from unmask.data.labelled.tagged_sentence import TaggedSentence
 from unmask.tasks.classification import Classification, Prediction
+from unmask.tasks.extraction import Answered
 from unmask.tasks.mistakes import Mark, Mistake, Passage
-from unmask.tasks.question_answering import Answered, QuestionAnswering
+from unmask.tasks.question_answering import QuestionAnswering
 from unmask.tasks.regression import Regression, Score
 from unmask.tasks.tagged import Entity, Tagged
 from unmask.tasks.token_classification import TokenClassification

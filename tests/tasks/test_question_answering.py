@@ -12,9 +12,9 @@ from unmask.metrics import question_answering as metrics
 from unmask.objectives.learner import Learner
 from unmask.support.errors import UserError
 from unmask.tasks.answer_head import AnswerHead
-from unmask.tasks.extraction import Span
+from unmask.tasks.extraction import Answered, Span
 from unmask.tasks.mistakes import Mark, worst_first
-from unmask.tasks.question_answering import Answered, QuestionAnswering, best_threshold
+from unmask.tasks.question_answering import QuestionAnswering, best_threshold
 
 
 def question(id, text, passage, answer=None, **more):

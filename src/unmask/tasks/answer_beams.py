@@ -31,8 +31,9 @@ from unmask.nn.layers.norm import LayerNorm
 from unmask.objectives.flops import head_flops, matrices
 from unmask.objectives.objective import Objective, Part
 from unmask.support.messages import argument
+from unmask.tasks.extraction import Answered
 from unmask.tasks.passage_windows import LABEL, Candidates, PassageWindow
-from unmask.tasks.question_answering import Answered, QuestionAnswering
+from unmask.tasks.question_answering import QuestionAnswering
 from unmask.tasks.task import Reason, Refusals
 
 CLASS_WEIGHT = 0.5

@@ -20,7 +20,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import msgspec
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -31,7 +30,7 @@ from unmask.data.labelled.question_files import Question
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec, token_vectors
 from unmask.nn.layers.linear import Linear
 from unmask.objectives.objective import NEVER, Objective, Part, imitate_softmax
-from unmask.tasks.extraction import Extraction, SearchResult, Span
+from unmask.tasks.extraction import Answered, Extraction, SearchResult, Span
 from unmask.tasks.passage_windows import LABEL, Candidates, PassageWindow, sequences_of
 from unmask.tasks.pooled_head import PooledHead
 
@@ -40,30 +39,16 @@ KIND = "kind"
 KINDS = ("span", "yes", "no", "none")
 
 
-class KindAnswered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A question with its answer.
+class KindAnswered(Answered, frozen=True, kw_only=True):
+    """A question with its answer, whose `start` and `end` are None if it is no span; see `Answered`.
 
     Attributes:
-        id, question: the id and the question as given.
-        answer: a span of the passage, or the text of another kind of answer.
-        start, end: character offsets of the span, `end` exclusive; None if the answer is no span.
-        probability: the probability, normalized over the listed answers.
         kind: the kind of the answer.
         kinds: the probability of each kind that may be answered.
-        nbest: the most probable answers of all kinds, the best first.
-        cut: whether the question was truncated because it exceeds the task's `question`.
     """
 
-    id: str
-    question: str
-    answer: str
-    start: int | None
-    end: int | None
-    probability: float
     kind: str
     kinds: dict[str, float]
-    nbest: tuple[Span, ...]
-    cut: bool = False
 
 
 def with_kind(window: PassageWindow, kind: str, *, inside: bool) -> PassageWindow:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 import numpy as np
@@ -40,6 +40,39 @@ class Span(msgspec.Struct, frozen=True):
     start: int | None
     end: int | None
     probability: float
+
+
+class Answered(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A question with its answer, a span of the passage or another text.
+
+    Attributes:
+        id, question: the id and the question as given.
+        answer, start, end, probability: the chosen answer; see `Span`.
+        nbest: the most probable answers, with distinct texts; includes "" if the model may give no answer.
+        cut: whether the question was truncated because it exceeds the task's `question`.
+    """
+
+    id: str
+    question: str
+    answer: str
+    start: int | None
+    end: int | None
+    probability: float
+    nbest: tuple[Span, ...]
+    cut: bool = False
+
+    @property
+    def best_answer(self) -> str:
+        """The best answer that is not "no answer"; "" if there is none."""
+        return next((span.answer for span in self.nbest if span.start is not None), "")
+
+    @property
+    def margin(self) -> float:
+        """Score of "no answer" minus that of the best answer, in logits; 0 if either is missing."""
+        none = [span.probability for span in self.nbest if span.start is None]
+        answered = [span.probability for span in self.nbest if span.start is not None]
+        tiny = np.finfo(float).tiny
+        return float(np.log(max(none[0], tiny)) - np.log(max(answered[0], tiny))) if none and answered else 0.0
 
 
 Texts = str | Sequence[str] | Mapping[str, str]
@@ -146,7 +179,7 @@ class Extraction(Task, frozen=True, kw_only=True):
         self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
     ) -> list[Any]:
         """See `Task`."""
-        refuse_columns(columns, kind, self.form.name)
+        refuse_idle(f": questions are read in {self.form.name} format (JSON)", columns=columns, format=kind)
         questions = self.form.read(paths, gold=gold)
         if notes is not None:
             notes += self.form.describe(questions)
@@ -288,11 +321,6 @@ def check_asked(question: str, *passages: str) -> None:
         raise UserError("the question or the passage is empty", remedy="give both")
 
 
-def refuse_columns(columns: Columns, kind: str | None, form: str) -> None:
-    """Raise an error if columns or a format are given for files in JSON."""
-    refuse_idle(f": questions are read in {form} format (JSON)", columns=columns, format=kind)
-
-
 def check_answers(examples: Sequence[Question]) -> None:
     """Check that each question with an answer can be trained on, and that there is one.
 
@@ -310,28 +338,7 @@ def check_answers(examples: Sequence[Question]) -> None:
         raise UserError(f"none of the {len(examples)} questions has an answer", file=examples[0].file)
 
 
-class Predicted(Protocol):
-    """A predicted answer: its offsets in the passage, if it is a span of it, and its probability."""
-
-    @property
-    def start(self) -> int | None:
-        """The first character."""
-        ...
-
-    @property
-    def end(self) -> int | None:
-        """The character after the last one."""
-        ...
-
-    @property
-    def probability(self) -> float:
-        """The probability."""
-        ...
-
-
-def span_mistake(
-    example: Question, predicted: Predicted, gold: Sequence[str], answer: str, before: str = ""
-) -> Mistake:
+def span_mistake(example: Question, predicted: Answered, gold: Sequence[str], answer: str, before: str = "") -> Mistake:
     """Return the description of a wrong answer.
 
     Args:

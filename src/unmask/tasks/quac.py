@@ -29,11 +29,11 @@ from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import HeadSpec
 from unmask.support.model_card import Card
 from unmask.tasks.answer_head import UNTRAINED, AnswerHead
-from unmask.tasks.extraction import Form, Texts, only_passage, span_mistake
+from unmask.tasks.extraction import Answered, Form, Texts, only_passage, span_mistake
 from unmask.tasks.history import History, as_turns, ask_in_dialogue, describe_history
 from unmask.tasks.mistakes import Mistake
 from unmask.tasks.passage_windows import PassageWindow, cut_passages
-from unmask.tasks.question_answering import Answered, QuestionAnswering
+from unmask.tasks.question_answering import QuestionAnswering
 from unmask.tasks.task import Framed
 from unmask.tasks.tuning import find_threshold
 

@@ -31,44 +31,11 @@ from unmask.objectives.objective import Objective
 from unmask.support.errors import UserError
 from unmask.support.model_card import Card
 from unmask.tasks.answer_head import AnswerHead
-from unmask.tasks.extraction import Extraction, Form, Span, check_answers, span_mistake
+from unmask.tasks.extraction import Answered, Extraction, Form, Span, check_answers, span_mistake
 from unmask.tasks.mistakes import Mistake
 from unmask.tasks.passage_windows import PassageWindow, cut_passages
 from unmask.tasks.task import Framed, Training
 from unmask.tasks.tuning import find_threshold
-
-
-class Answered(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A question with its answer.
-
-    Attributes:
-        id, question: the id and the question as given.
-        answer, start, end, probability: the chosen answer; see `Span`.
-        nbest: the most probable answers, with distinct texts; includes "" if the model may give no answer.
-        cut: whether the question was truncated because it exceeds the task's `question`.
-    """
-
-    id: str
-    question: str
-    answer: str
-    start: int | None
-    end: int | None
-    probability: float
-    nbest: tuple[Span, ...]
-    cut: bool = False
-
-    @property
-    def best_answer(self) -> str:
-        """The best answer that is not "no answer"; "" if there is none."""
-        return next((span.answer for span in self.nbest if span.start is not None), "")
-
-    @property
-    def margin(self) -> float:
-        """Score of "no answer" minus that of the best answer, in logits; 0 if either is missing."""
-        none = [span.probability for span in self.nbest if span.start is None]
-        answered = [span.probability for span in self.nbest if span.start is not None]
-        tiny = np.finfo(float).tiny
-        return float(np.log(max(none[0], tiny)) - np.log(max(answered[0], tiny))) if none and answered else 0.0
 
 
 class QuestionAnswering(Extraction, frozen=True, kw_only=True, tag="question-answering"):
