@@ -224,9 +224,7 @@ def build_by_tasks(
     plan = msgspec.structs.replace(plan, sections={index: each for index, each in sections.items() if len(each) > 1})
     counts = portions(plan.train)
     build = Build(msgspec.structs.replace(plan, portions=counts, workers=max(1, workers // len(counts))))
-    call = work_together(
-        build.tasks, JOIN, build.plan, workers=workers, engine=engine, do=lambda call: build.work(call, report)
-    )
+    call = work_together(build.tasks, JOIN, build.plan, workers=workers, engine=engine, report=report, end=out / NAME)
     return build.finish(call, report)
 
 
@@ -234,7 +232,7 @@ def join(plan: str, call: str) -> None:
     """Work on a build; what another process runs."""
     decoded = msgspec.json.decode(plan, type=Plan)
     with chdir(decoded.current):
-        Build(decoded).work(call, lambda line: None)
+        work(Build(decoded).tasks, call, lambda line: None, Path(decoded.out) / NAME)
 
 
 class Build:
@@ -321,10 +319,6 @@ class Build:
                     tokenizer.save(aside)
             replace_file(file, msgspec.json.encode(now))
         return self.folder
-
-    def work(self, call: str, report: Callable[[str], None]) -> None:
-        """Do tasks until the corpus is there, or no task is left."""
-        work(self.tasks, call, report, self.out / NAME)
 
     def finish(self, call: str, report: Callable[[str], None]) -> Corpus:
         """Return the corpus, and remove what it was made of.

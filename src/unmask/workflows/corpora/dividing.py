@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import chdir
-from functools import cached_property, partial
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -110,17 +110,10 @@ def divide(
     if not files:
         return {}
     division = Division(str(folder), str(end), str(Path.cwd()), list(files), task_bytes)
-    dividing = Dividing(division)
-    call = work_together(
-        dividing.tasks,
-        JOIN,
-        division,
-        workers=workers,
-        engine=engine,
-        do=lambda call: work(dividing.tasks, call, report, end),
-    )
-    check_failures(dividing.tasks, call, folder)
-    value = dividing.tasks[-1].value
+    tasks = _tasks(division)
+    call = work_together(tasks, JOIN, division, workers=workers, engine=engine, report=report, end=end)
+    check_failures(tasks, call, folder)
+    value = tasks[-1].value
     if value is None and end.exists():
         return {}
     found = msgspec.convert(value, list[list[Bounds]])
@@ -131,45 +124,35 @@ def join(division: str, call: str) -> None:
     """Work on a division; what another process runs."""
     decoded = msgspec.json.decode(division, type=Division)
     with chdir(decoded.current):
-        work(Dividing(decoded).tasks, call, lambda line: None, Path(decoded.end))
+        work(_tasks(decoded), call, lambda line: None, Path(decoded.end))
 
 
-class Dividing:
-    """A division, as each process knows it."""
+def _tasks(division: Division) -> list[Task]:
+    """Return all tasks; the last one, which needs all others, divides."""
+    folder, most = Path(division.folder), 2 * division.task_bytes + 4 * AHEAD
+    scans: list[list[Task]] = []
+    number = 0
+    for file in division.files:
+        path, tasks = as_url(file.path), list[Task]()
+        for low, high in pairwise(division.places(file)):
+            number += 1
+            read = Section(path, low, min(file.size, low + most), 0, is_last=False)
+            made_from = partial(_content, read, file.form, high)
+            run = partial(_scan, path, file.form, low, high, most)
+            tasks.append(Task(f"scan {number}", folder / f"scan-{number}", made_from, run))
+        scans.append(tasks)
+    needs, sizes = [task for tasks in scans for task in tasks], [file.size for file in division.files]
+    return [*needs, Task("divide", folder / "divide", lambda: sizes, partial(_divide, division, scans), needs)]
 
-    def __init__(self, division: Division) -> None:
-        self._division = division
 
-    @cached_property
-    def tasks(self) -> list[Task]:
-        """All tasks; the last one, which needs all others, divides."""
-        folder, most = Path(self._division.folder), 2 * self._division.task_bytes + 4 * AHEAD
-        scans: list[list[Task]] = []
-        number = 0
-        for file in self._division.files:
-            path, tasks = as_url(file.path), list[Task]()
-            for low, high in pairwise(self._division.places(file)):
-                number += 1
-                read = Section(path, low, min(file.size, low + most), 0, is_last=False)
-                made_from = partial(_content, read, file.form, high)
-                run = partial(_scan, path, file.form, low, high, most)
-                tasks.append(Task(f"scan {number}", folder / f"scan-{number}", made_from, run))
-            scans.append(tasks)
-        needs = [task for tasks in scans for task in tasks]
-        return [*needs, Task("divide", folder / "divide", self._sizes, partial(self._divide, scans), needs)]
-
-    def _sizes(self) -> list[int]:
-        return [file.size for file in self._division.files]
-
-    def _divide(self, scans: Sequence[Sequence[Task]], place: Path) -> list[list[Bounds]]:
-        """Return the sections of each file."""
-        found = []
-        for file, tasks in zip(self._division.files, scans, strict=True):
-            known = [msgspec.convert(value, Scan) for task in tasks if (value := task.value) is not None]
-            places = self._division.places(file)
-            sections = join_scans(as_url(file.path), file.form, places, file.size, known)
-            found.append([(section.start, section.stop, section.before) for section in sections])
-        return found
+def _divide(division: Division, scans: Sequence[Sequence[Task]], place: Path) -> list[list[Bounds]]:
+    """Return the sections of each file."""
+    found = []
+    for file, tasks in zip(division.files, scans, strict=True):
+        known = [msgspec.convert(value, Scan) for task in tasks if (value := task.value) is not None]
+        sections = join_scans(as_url(file.path), file.form, division.places(file), file.size, known)
+        found.append([(section.start, section.stop, section.before) for section in sections])
+    return found
 
 
 def _content(read: Section, form: str, high: int) -> list[Any]:

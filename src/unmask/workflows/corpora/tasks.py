@@ -95,7 +95,8 @@ def work_together(
     *,
     workers: int,
     engine: str,
-    do: Callable[[str], None],
+    report: Callable[[str], None],
+    end: Path,
 ) -> str:
     """Do tasks, together with other processes; return what identifies the call.
 
@@ -104,7 +105,7 @@ def work_together(
         target: what other processes call, as MODULE:NAME, with the plan as JSON and the call.
         plan: what the tasks are made from.
         workers, engine: how many processes work, and where; see `unmask.build_corpus`.
-        do: does the tasks of a call in this process.
+        report, end: see `work`, which this process does.
     """
     check_done(tasks)
     call, others = uuid.uuid4().hex, min(workers, len(tasks)) - 1
@@ -112,7 +113,7 @@ def work_together(
     if engine == "ray":
         work_on_ray(workers, target, arguments)
     with local_workers(0 if engine == "ray" else others, target, arguments):
-        do(call)
+        work(tasks, call, report, end)
     return call
 
 
