@@ -13,7 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -29,6 +29,9 @@ from unmask.training.machine import Machine
 from unmask.training.processes import Processes
 from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.display import Display
+
+if TYPE_CHECKING:
+    from unmask.training.replicas import Replicas
 
 
 def evaluate(
@@ -120,9 +123,7 @@ class NotFiniteError(UnmaskError):
     """The loss or the weights of a run are not finite; a search for settings goes on without it."""
 
 
-def check_finite(
-    metrics: Mapping[str, float], weights: Mapping[str, Tensor], processes: Processes | None = None
-) -> None:
+def check_finite(metrics: Mapping[str, float], weights: Mapping[str, Tensor], processes: Processes) -> None:
     """Check the weights at the end of a run, and their losses.
 
     Args:
@@ -134,23 +135,11 @@ def check_finite(
         NotFiniteError: they are not finite.
     """
     finite = is_finite(metrics) and all(bool(weight.isfinite().all()) for weight in weights.values())
-    if (processes or Processes()).all_reduce_max([not finite])[0]:
+    if processes.all_reduce_max([not finite])[0]:
         raise NotFiniteError(
             "the loss or the weights are not finite at the end, so no model is written; the run and its log are kept: "
             "lower optimizer.learning_rate, and start again in an empty directory"
         )
-
-
-class HasState(Protocol):
-    """An object with weights: the replicas of a learner."""
-
-    def state_dict(self) -> Mapping[str, Tensor]:
-        """Return what this process has of the weights."""
-        ...
-
-    def load_state_dict(self, state: Mapping[str, Tensor], /) -> object:
-        """Load what this process has of the weights."""
-        ...
 
 
 class Patience:
@@ -171,13 +160,13 @@ class Patience:
         self.processes = processes
         self.best: Mapping[str, Tensor] = {}
 
-    def update(self, learner: HasState) -> None:
+    def update(self, replicas: Replicas) -> None:
         """Keep the weights if the last held-out loss is lower than all before."""
         losses = self._losses()
         if losses and _lowest(losses) == [*losses][-1]:
-            self.best = copied(learner.state_dict())
+            self.best = copied(replicas.state_dict())
 
-    def resume(self, learner: HasState, step: int) -> None:
+    def resume(self, replicas: Replicas, step: int) -> None:
         """Keep the weights of the step that a run is resumed from if they have the lowest loss, otherwise `best`.
 
         They are not in `best` if that step was saved before it was evaluated.
@@ -189,7 +178,7 @@ class Patience:
         if lowest is None:
             self.best = {}
         elif lowest == step:
-            self.best = copied(learner.state_dict())
+            self.best = copied(replicas.state_dict())
         elif not self.best:
             raise UserError(
                 f"the weights of step {lowest}, which have the lowest held-out loss, were not saved",
@@ -202,11 +191,11 @@ class Patience:
         losses = [*self._losses().values()]
         return bool(losses) and len(losses) - 1 - losses.index(min(losses)) >= (self.evaluations or math.inf)
 
-    def take_best(self, learner: HasState) -> int | None:
+    def take_best(self, replicas: Replicas) -> int | None:
         """Load the weights with the lowest loss and return their step; return None if there are none."""
         lowest = _lowest(self._losses())
         if lowest is not None:
-            learner.load_state_dict(self.best)
+            replicas.load_state_dict(self.best)
         return lowest
 
     def _losses(self) -> dict[int, float]:
