@@ -25,11 +25,13 @@ _Item = TypeVar("_Item")
 
 
 class RunProgress(Protocol):
-    """Progress of a run: the attributes of a checkpoint's progress that are read here."""
+    """Progress of a run: the attributes of a checkpoint's progress that a display and a report read."""
 
     step: int
     total: int
     tokens: int
+    seconds: float
+    skipped: int
 
 
 class Display:

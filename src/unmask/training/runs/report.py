@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from unmask.support.choices import Files, as_files
 from unmask.support.durable import replace_file
@@ -13,7 +13,7 @@ from unmask.support.errors import UserError
 from unmask.support.messages import argument, call, in_command, rendered
 from unmask.support.model_card import Card
 from unmask.training.runs.directory import RunDirectory
-from unmask.training.runs.display import Display, duration
+from unmask.training.runs.display import Display, RunProgress, duration
 from unmask.training.runs.plots import can_draw, draw_runs
 from unmask.training.runs.summary import find_runs, read_run, read_seeds, run_page, runs_table, seeds_page
 from unmask.training.runs.usage import check_price, describe_usage
@@ -87,15 +87,6 @@ def plot_runs(
     Display().say(f"plot: {out}")
 
 
-class FinalProgress(Protocol):
-    """Progress of a finished run: the attributes that are read here."""
-
-    step: int
-    tokens: int
-    seconds: float
-    skipped: int
-
-
 @dataclass(frozen=True)
 class Remarks:
     """Remarks on a run for its report.
@@ -117,7 +108,7 @@ class Remarks:
     usage: Sequence[str] = ()
 
 
-def pretraining_report(run: RunDirectory, name: str, progress: FinalProgress, remarks: Remarks) -> str:
+def pretraining_report(run: RunDirectory, name: str, progress: RunProgress, remarks: Remarks) -> str:
     """Return report.md of a pretraining run.
 
     Args:
@@ -160,7 +151,7 @@ def finetuning_report(
     run: RunDirectory,
     card: Card,
     labels: Sequence[str],
-    progress: FinalProgress,
+    progress: RunProgress,
     examples: int,
     result: Mapping[str, Any],
 ) -> str:
@@ -209,7 +200,7 @@ class TaskSummary:
     result: Mapping[str, Any]
 
 
-def multitask_report(run: RunDirectory, tasks: Mapping[str, TaskSummary], progress: FinalProgress) -> str:
+def multitask_report(run: RunDirectory, tasks: Mapping[str, TaskSummary], progress: RunProgress) -> str:
     """Return report.md of a run on several tasks, given by their names."""
     lines = [
         f"# Several tasks: {', '.join(tasks)}",
@@ -267,7 +258,7 @@ def _plot(run: RunDirectory, name: str) -> list[str]:
     return ["", f"![{name}](plots/{name}.png)"] if (run.plots / f"{name}.png").exists() else []
 
 
-def _totals(run: RunDirectory, progress: FinalProgress) -> str:
+def _totals(run: RunDirectory, progress: RunProgress) -> str:
     """Return what the run did, and what it used until now, over all starts of the program."""
     text = f"{progress.step:,} steps, {progress.tokens:,} tokens, {duration(progress.seconds)} in steps"
     rate = progress.tokens / progress.seconds if progress.seconds else 0
