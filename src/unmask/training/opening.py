@@ -28,7 +28,7 @@ from unmask.support.settings import flatten
 from unmask.training.calibration import BUDGETS, FITTING
 from unmask.training.machine import Machine
 from unmask.training.processes import Processes
-from unmask.training.runs.directory import LIBRARIES, RunDirectory
+from unmask.training.runs.directory import LIBRARIES, RunDirectory, saved_steps
 
 CARD = {"card.license", "card.language"}
 MAY_CHANGE = frozenset(BUDGETS | FITTING | CARD)
@@ -46,7 +46,7 @@ def open_run(
     *,
     resume: bool,
 ) -> RunDirectory:
-    """Create the directory of a run, or reopen it to resume the run; see `RunDirectory.open`.
+    """Create the directory of a run, or reopen it to resume the run; see `RunDirectory.create` and `resume`.
 
     The main process opens it; the others may have no access to it. All processes must call it.
 
@@ -59,16 +59,27 @@ def open_run(
         resume: whether to resume an existing run.
 
     Raises:
-        UserError: the directory cannot be used, or the processes would not train the same.
+        UserError: the directory cannot be used, its run has no checkpoint to resume from, or the processes would not
+            train the same.
     """
     inputs = {**inputs, "precision": machine.precision}
     if processes.size > 1:
         contents = {f"inputs.{name}": value for name, value in inputs.items()}
         how = {"device": machine.device.type, argument("resume"): resume}
         check_agreement(processes, {**as_settings(recipe), **contents, **how, **environment()})
+    path = Path(out)
     if not processes.is_main:
-        return RunDirectory.of_another_process(Path(out), recipe, inputs, processes.broadcast(frozenset()))
-    run = RunDirectory.open(Path(out), recipe, inputs, machine.describe(), resume=resume, may_change=MAY_CHANGE)
+        return RunDirectory.of_another_process(path, recipe, inputs, processes.broadcast(frozenset()))
+    if not resume:
+        run = RunDirectory.create(path, recipe, inputs, machine.describe())
+    elif (path / "provenance.json").exists() and not RunDirectory(path).model.exists() and not any(saved_steps(path)):
+        raise UserError(
+            "the run ended before its first checkpoint",
+            file=path,
+            remedy=f"repeat its command without {argument('resume')}, which starts it again",
+        )
+    else:
+        run = RunDirectory.resume(path, recipe, inputs, MAY_CHANGE)
     processes.broadcast(run.changed)
     return run
 

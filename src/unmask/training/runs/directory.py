@@ -125,28 +125,6 @@ class RunDirectory:
         self._is_new = False
         self._usage: UsageLog | None = None
 
-    @classmethod
-    def open(
-        cls,
-        path: Path,
-        recipe: str,
-        inputs: Mapping[str, str],
-        machine: Mapping[str, Any],
-        *,
-        resume: bool,
-        may_change: frozenset[str],
-    ) -> RunDirectory:
-        """Start or resume a run; see `create` and `resume`. A run without a checkpoint is not resumed."""
-        if resume:
-            if (path / "provenance.json").exists() and not cls(path).model.exists() and not any(saved_steps(path)):
-                raise UserError(
-                    "the run ended before its first checkpoint",
-                    file=path,
-                    remedy=f"repeat its command without {argument('resume')}, which starts it again",
-                )
-            return cls.resume(path, recipe, inputs, may_change)
-        return cls.create(path, recipe, inputs, machine)
-
     def __enter__(self) -> RunDirectory:
         return self
 
