@@ -168,7 +168,7 @@ def test_a_missing_library_names_the_extra(hub, monkeypatch):
 
 
 def test_a_run_records_the_commit(hub, published, corpus):
-    start = continued(NAME, read_recipe("adapt", {"layout.length": 20}), corpus)
+    start = continued(NAME, read_recipe("adapt", {"layout.length": 20}), corpus, layers=None, allow_pickle=False)
     assert start.inputs["init_revision"] == f"{NAME}@{hub.commit(NAME)}"
 
 

@@ -136,7 +136,7 @@ def _begin(
         student, about = without_memory(student), f"{about}; it has no memory, as samples are independent"
     check_student(student, model, f"{teacher}")
     check_corpus(model, corpus, recipe, f"{teacher}")
-    check_shape(student.encoder.settings, recipe, "the student")
+    check_shape(student.encoder.settings, recipe, init or "the student")
     return model, InitialWeights(student, f"{init or teacher}", how, [about], inputs, tokens=student.tokens)
 
 

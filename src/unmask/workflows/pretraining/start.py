@@ -45,7 +45,7 @@ from unmask.objectives.teacher import TEACHER, Teacher
 from unmask.recipes.recipe import Recipe
 from unmask.support.errors import UserError, counted
 from unmask.support.messages import argument, call
-from unmask.workflows.pretraining.checks import check_layers, check_needs, check_shape
+from unmask.workflows.pretraining.checks import check_layers, check_shape
 from unmask.workflows.pretraining.token_vectors import begin_embeddings
 
 
@@ -76,33 +76,6 @@ def build_learner(
         return learner, []
     lacking = [part for name, head in objectives.items() if name not in taught for part in base.take(name, head)]
     return learner, [*base.created, *lacking]
-
-
-def unread(corpus: Corpus, counts: np.ndarray) -> list[str]:
-    """Return warnings if the vocabulary of a model lacks much of the text.
-
-    Args:
-        corpus: the text.
-        counts: how often each of its tokens occurs, (vocabulary,).
-    """
-    tokenizer = corpus.tokenizer
-    return [
-        f"{note}: extend it with {argument('extend', 'N')}, or choose a model for this language"
-        for note in tokenizer.unknown_note(int(counts[tokenizer.unk]), int(counts.sum()))
-    ]
-
-
-def begin_heads(learner: Learner, base: Model, counts: np.ndarray) -> list[str]:
-    """Begin the decoders of heads that a model lacks at the frequencies of tokens; return the names of these heads.
-
-    Args:
-        learner: encoder and objectives; modified in place.
-        base: the model that the encoder comes from.
-        counts: how often each token occurs in the text, (vocabulary,).
-    """
-    new = {name: head for name, head in learner.parts.items() if name not in base.heads}
-    begin_decoders(new.values(), counts)
-    return [name for name, head in new.items() if head.state_dict()]
 
 
 def begin_decoders(heads: Iterable[Objective], counts: np.ndarray) -> None:
@@ -145,13 +118,6 @@ def mix(learner: Learner, initial: Mapping[str, Tensor], share: float) -> None:
     for name, before in initial.items():
         if weights[name].is_floating_point():
             weights[name].lerp_(before.to(weights[name].device), share)
-
-
-def with_head_rate(recipe: Recipe) -> Recipe:
-    """Return a recipe whose heads have the rate of new heads on a trained encoder, unless it sets one."""
-    if recipe.optimizer.head_rate is not None:
-        return recipe
-    return msgspec.structs.replace(recipe, optimizer=msgspec.structs.replace(recipe.optimizer, head_rate=NEW_HEAD_RATE))
 
 
 Tensors = Mapping[str, Tensor]
@@ -203,12 +169,18 @@ def fit_to_text(
     """
     if (base := start.model) is None:
         return recipe, start, {}
-    counts = corpus.train.token_counts()
-    start = replace(start, warnings=unread(corpus, counts))
+    counts, tokenizer = corpus.train.token_counts(), corpus.tokenizer  # (vocabulary,)
+    unread = tokenizer.unknown_note(int(counts[tokenizer.unk]), int(counts.sum()))
+    remedy = f"extend it with {argument('extend', 'N')}, or choose a model for this language"
+    start = replace(start, warnings=[f"{note}: {remedy}" for note in unread])
     if start.tokens == 0:
         return recipe, start, {}
-    new = begin_heads(learner, base, counts)
-    recipe = with_head_rate(recipe) if new else recipe
+    lacking = {name: head for name, head in learner.parts.items() if name not in base.heads}
+    begin_decoders(lacking.values(), counts)
+    new = [name for name, head in lacking.items() if head.state_dict()]
+    if new and recipe.optimizer.head_rate is None:
+        optimizer = msgspec.structs.replace(recipe.optimizer, head_rate=NEW_HEAD_RATE)
+        recipe = msgspec.structs.replace(recipe, optimizer=optimizer)
     if not recipe.initial_share or start.changes:
         return recipe, start, {}
     weights, heads = learner.state_dict(), tuple(f"objectives.{name}." for name in new)
@@ -216,7 +188,7 @@ def fit_to_text(
 
 
 def continued(
-    init: str | Path, recipe: Recipe, corpus: Corpus, *, layers: int | None = None, allow_pickle: bool = False
+    init: str | Path, recipe: Recipe, corpus: Corpus, *, layers: int | None, allow_pickle: bool
 ) -> InitialWeights:
     """Return the start of a run that continues from a model; see `adapt`.
 
@@ -233,12 +205,11 @@ def load_base(init: str | Path, recipe: Recipe, corpus: Corpus, *, allow_pickle:
     """Return the model to continue from, unchanged.
 
     Raises:
-        UserError: the recipe does not match the model, or the corpus was built with another tokenizer.
+        UserError: the model is damaged, or the corpus was built with another tokenizer.
     """
     base = load_model(
         init, allow_pickle=allow_pickle, dropout=recipe.encoder.dropout, keep_head_dropout=True, seed=recipe.seed
     )
-    check_needs(base.encoder.settings, recipe, init)
     if base.tokenizer.sha256 != corpus.tokenizer.sha256 and (why := difference(base.tokenizer, corpus.tokenizer)):
         raise UserError(
             f"the corpus was not built with the tokenizer of {init} or with one that extends it: {why}",
