@@ -22,8 +22,8 @@ from common import SHARED, add, parse
 from unmask.data.labelled.duplicates import estimate_overlap
 from unmask.data.text.sentences import split_sentences
 from unmask.tasks.classification import Classification
-from unmask.tasks.damaged_examples import describe_damaged
 from unmask.tasks.holding_out import parted
+from unmask.tasks.unlabelled import describe_damaged
 
 ROWS = 1_000_000
 LABELS = ("one", "two", "three")

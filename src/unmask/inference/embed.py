@@ -18,7 +18,7 @@ from unmask.support.choices import Device, InferenceEngine, PoolingKind, Precisi
 from unmask.support.durable import new_directory, only_writer, refuse_filled
 from unmask.support.errors import UserError, refuse_idle
 from unmask.support.messages import argument
-from unmask.tasks.tagged import read_unlabeled
+from unmask.tasks.unlabelled import read_unlabeled
 from unmask.training.machine import choose_machine
 from unmask.training.runs.display import Display
 

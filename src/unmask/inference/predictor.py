@@ -32,8 +32,9 @@ from unmask.tasks.extraction import ANSWER, Texts
 from unmask.tasks.multiple_choice import CHOOSE, Chosen
 from unmask.tasks.relations import RELATE, Related
 from unmask.tasks.routes import Route
-from unmask.tasks.tagged import Tagged, iterate_examples, read_examples
+from unmask.tasks.tagged import Tagged
 from unmask.tasks.task import Columns, Framed, Task
+from unmask.tasks.unlabelled import iterate_examples, read_examples
 from unmask.training.machine import Machine, choose_machine
 from unmask.training.runs.display import Display
 

@@ -1,6 +1,5 @@
-"""What tasks over words share: data without labels, windows of whole words, labels and predictions.
+"""What tasks over words share: windows of whole words, labels and predictions.
 
-- Files, or examples in memory, become examples of a task, or rows of texts where there is no task.
 - A sentence is divided into overlapping windows of whole words. A word is predicted in the window where it has the most
   context (`_check_is_max_context` in run_squad.py of google-research/bert).
 - The logits of the words become entities; the logits are kept, as probabilities are calibrated by them.
@@ -9,77 +8,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import chain
-from pathlib import Path
-from typing import Any, NamedTuple, TypeGuard
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
-from unmask.data.labelled.labelled_file import Row, is_plain, iterate_texts, read_rows, read_texts
 from unmask.data.labelled.span_export import Marked
-from unmask.data.labelled.table import Data, Source, as_sources
 from unmask.data.labelled.tagged_sentence import TaggedSentence, write_tags
-from unmask.data.text.damage import DamagedTexts
 from unmask.metrics.token_classification import Chunk, are_word_tags, chunks, is_word_tag, split_tag
 from unmask.support.errors import UserError
-from unmask.tasks.damaged_examples import count_damaged, describe_damaged
 from unmask.tasks.explained import Explanation
-from unmask.tasks.rows import as_rows, texts_of
-from unmask.tasks.task import Columns, Task
 from unmask.tasks.tuning import softmax
-
-
-def read_unlabeled(data: Data, *, columns: Columns, kind: str | None, notes: list[str]) -> list[Row]:
-    """Return the texts, or pairs of them, of files or tables as rows without a label.
-
-    Args:
-        data: see `unmask.data.labelled.table.as_sources`; a `.txt` file has one text per line.
-        columns: mapping of our column names to those of the data.
-        kind: format of the files, if the suffix does not determine it.
-        notes: receives a line for each reason why rows were omitted, and one if texts look damaged.
-
-    Raises:
-        UserError: the data is malformed; names file and line, or row.
-    """
-    rows = []
-    for source in as_sources(data):
-        if is_plain(source, kind):
-            rows += as_rows(read_texts(source, columns=columns, notes=notes))
-        else:
-            rows += read_rows([source], columns=columns, kind=kind, gold=False, notes=notes)
-    notes += describe_damaged(rows, texts_of)
-    return rows
-
-
-def read_examples(task: Task, data: Data, *, columns: Columns, kind: str | None, notes: list[str]) -> list[Any]:
-    """Return files or tables as examples of a task; the arguments and errors are those of `read_unlabeled`.
-
-    A `.txt` file has one text per line, unless the task is trained on pairs.
-    """
-    examples = list[Any]()
-    for source in as_sources(data):
-        if _has_lines(source, kind, task):
-            examples += task.from_texts(read_texts(source, columns=columns, notes=notes))
-        else:
-            examples += task.read([source], columns=columns, kind=kind, gold=False, notes=notes)
-    notes += describe_damaged(examples, task.texts)
-    return examples
-
-
-def iterate_examples(
-    task: Task, path: Source, *, columns: Columns, kind: str | None, notes: list[str]
-) -> Iterator[Any]:
-    """Yield what `read_examples` returns for a file or a table; see `Task.iterate`."""
-    if _has_lines(path, kind, task):
-        texts = iterate_texts(path, columns=columns, notes=notes)
-        examples: Iterator[Any] = chain.from_iterable(task.from_texts([text]) for text in texts)
-    else:
-        examples = task.iterate(path, columns=columns, kind=kind, notes=notes)
-    damaged = DamagedTexts()
-    yield from count_damaged(examples, task.texts, damaged)
-    notes += damaged.notes("example")
 
 
 class WordWindow(NamedTuple):
@@ -258,11 +198,6 @@ def marked(prediction: Tagged) -> list[Marked]:
         Marked(entity.start, entity.end, entity.label, entity.text, entity.probability)
         for entity in prediction.entities
     ]
-
-
-def _has_lines(source: Source, kind: str | None, task: Task) -> TypeGuard[str | Path]:
-    """Return whether a source has one text per line, which cannot be a pair."""
-    return is_plain(source, kind) and not (kind is None and task.pairs)
 
 
 def _prefixed(label: str, labels: Sequence[str]) -> str:

@@ -22,7 +22,7 @@ from unmask.support.fingerprint import fingerprint
 from unmask.support.messages import argument
 from unmask.support.model_card import Origin, model_card
 from unmask.tasks.rows import frame_rows
-from unmask.tasks.tagged import read_unlabeled
+from unmask.tasks.unlabelled import read_unlabeled
 from unmask.training.runs.display import Display
 from unmask.workflows import EXPORTERS, PROGRAMS
 

@@ -41,11 +41,10 @@ from unmask.support.choices import Device, MinedRows, Precision, TextFormat, che
 from unmask.support.durable import only_writer, replace_file
 from unmask.support.errors import ShareNote, UserError, check_count, counted, refuse_idle
 from unmask.support.messages import argument
-from unmask.tasks.damaged_examples import describe_damaged
 from unmask.tasks.prediction_tables import TABLES, check_cells, write_rows
 from unmask.tasks.rows import texts_of
-from unmask.tasks.tagged import read_unlabeled
 from unmask.tasks.text_pairs import without_labels
+from unmask.tasks.unlabelled import describe_damaged, read_unlabeled
 from unmask.training.machine import choose_machine
 from unmask.training.runs.display import Display
 

@@ -42,9 +42,10 @@ from unmask.support.errors import UserError, check_count, counted
 from unmask.tasks.classification import Classification, Prediction
 from unmask.tasks.multi_label import Labels, MultiLabel
 from unmask.tasks.prediction_tables import TABLES, as_row, with_columns, write_rows
-from unmask.tasks.tagged import Entity, Tagged, iterate_examples
+from unmask.tasks.tagged import Entity, Tagged
 from unmask.tasks.task import Task
 from unmask.tasks.tuning import softmax
+from unmask.tasks.unlabelled import iterate_examples
 from unmask.training.machine import choose_machine
 from unmask.training.runs.display import Display
 

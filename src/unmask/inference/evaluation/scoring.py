@@ -36,11 +36,11 @@ from unmask.objectives.objective import Objective
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError, nearest
 from unmask.support.messages import argument
-from unmask.tasks.damaged_examples import describe_damaged
 from unmask.tasks.gold_labels import describe_unseen
 from unmask.tasks.holding_out import describe_overlap, without
 from unmask.tasks.mistakes import Mistake, worst_first
 from unmask.tasks.task import Task
+from unmask.tasks.unlabelled import describe_damaged
 from unmask.training.evaluate import evaluate
 from unmask.training.machine import Machine, choose_machine
 from unmask.training.runs.display import Display

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ import numpy as np
 
 from unmask.data.batches.batch import Sample
 from unmask.data.labelled.duplicates import estimate_overlap
-from unmask.data.labelled.labelled_file import is_plain, read_texts
 from unmask.data.labelled.table import Source
 from unmask.inference.backend import TorchBackend
 from unmask.inference.fill import no_masked_lm
@@ -29,9 +29,9 @@ from unmask.recipes.recipe import Recipe
 from unmask.support.errors import UserError, check_count, refuse_idle
 from unmask.support.messages import argument, setting
 from unmask.support.settings import Overrides
-from unmask.tasks.damaged_examples import describe_damaged
 from unmask.tasks.holding_out import describe_overlap, parted
 from unmask.tasks.task import Framed, Task
+from unmask.tasks.unlabelled import describe_damaged, read_source
 from unmask.training.machine import Machine
 from unmask.training.runs.display import Display
 from unmask.workflows.distillation.augment import Proposer, augment
@@ -168,7 +168,9 @@ def read_lesson(lesson: Lesson, task: Task, model: Model, machine: Machine, disp
     files, notes = lesson.files, list[str]()
     read = partial(task.read, columns=files.columns, kind=files.kind, notes=notes)
     train = read(files.train) if files.train else []
-    texts = [text for path in lesson.unlabelled for text in _read_unlabelled(path, task, lesson, notes)]
+    columns = {name: column for name, column in files.columns.items() if name != "label"}
+    unlabelled = partial(read_source, task, columns=columns, kind=files.kind, notes=notes)
+    texts = list(chain.from_iterable(map(unlabelled, lesson.unlabelled)))
     labelled = task.labelled(texts, Predictor(model, machine, display).run(texts, notes)) if texts else []
     if files.dev:
         held = read(files.dev)
@@ -206,15 +208,6 @@ def _variants(
     variants = augment(train, lesson.augment, Proposer(proposing, machine), seed, display)
     notes.append(f"{sum(map(len, variants)):,} variants of {len(train):,} training examples")
     return variants
-
-
-def _read_unlabelled(path: Any, task: Task, lesson: Lesson, notes: list[str]) -> list[Any]:
-    """Return the examples of a file of texts, or of examples whose labels are ignored."""
-    files = lesson.files
-    columns = {name: column for name, column in files.columns.items() if name != "label"}
-    if is_plain(path, files.kind) and not task.pairs:
-        return task.from_texts(read_texts(path, columns=columns, notes=notes))
-    return task.read([path], columns=columns, kind=files.kind, gold=False, notes=notes)
 
 
 def _hold_out(task: Task, labelled: Sequence[Any]) -> tuple[list[Any], list[Any]]:

@@ -25,9 +25,9 @@ from unmask.model.model import Model
 from unmask.support.errors import UserError, counted
 from unmask.support.messages import argument, setting
 from unmask.support.settings import Overrides
-from unmask.tasks.damaged_examples import describe_damaged
 from unmask.tasks.holding_out import describe_contradictions, describe_overlap, parted
 from unmask.tasks.task import Framed, Notes, Task
+from unmask.tasks.unlabelled import describe_damaged
 from unmask.workflows.finetuning.job import LabelledFiles
 
 HOLD_OUT_SEED = 0
