@@ -118,6 +118,7 @@ class Classification(TextTask, frozen=True, kw_only=True, tag="classification"):
 
     part = "classification"
     metric = "accuracy"
+    comparable = ("accuracy", "f1", "f1_macro", "balanced_accuracy", "matthews_correlation")
     scoring = ("positive",)
     card = Card(title="A text classifier", pipeline="text-classification")
     exports = True
@@ -263,10 +264,6 @@ class Classification(TextTask, frozen=True, kw_only=True, tag="classification"):
     def predicted(self, prediction: Prediction) -> dict[str, float]:
         """See `RowTask`: one."""
         return {prediction.label: prediction.scores[prediction.label]}
-
-    def metrics_of(self, examples: Sequence[Row], labels: Sequence[str]) -> Sequence[str]:
-        """See `Task`."""
-        return ("accuracy", "f1", "f1_macro", "balanced_accuracy", "matthews_correlation")
 
     def measure(self, examples: Sequence[Row], predictions: Sequence[Prediction], labels: Sequence[str]) -> Measure:
         """See `Task`."""

@@ -46,6 +46,7 @@ class Coqa(Extraction, frozen=True, kw_only=True, tag="coqa"):
     history: History = History()
 
     part = "coqa"
+    comparable = ("f1", "exact_match")
     form = Form("CoQA", read_coqa, describe_rationales)
     card = Card(
         title="Free answers to questions in a dialogue about a passage",
@@ -87,10 +88,6 @@ class Coqa(Extraction, frozen=True, kw_only=True, tag="coqa"):
             return [KindAnswered(**attributes) for attributes in read_kinds(self, examples, windows, logits, TEXTS)]
 
         return Framed([window.sample for window in windows], read, (*notes, *more))
-
-    def metrics_of(self, examples: Sequence[CoqaQuestion], labels: Sequence[str]) -> Sequence[str]:
-        """See `Task`."""
-        return ("f1", "exact_match")
 
     def measure(
         self, examples: Sequence[CoqaQuestion], predictions: Sequence[KindAnswered], labels: Sequence[str]

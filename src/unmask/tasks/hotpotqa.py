@@ -101,6 +101,7 @@ class Hotpotqa(Extraction, frozen=True, kw_only=True, tag="hotpotqa"):
 
     part = "hotpotqa"
     metric = "joint_f1"
+    comparable = metrics.NAMES
     training = Training(tuned={"threshold": None})
     form = Form("HotpotQA", read_hotpotqa, describe_paragraphs)
     card = Card(
@@ -185,10 +186,6 @@ class Hotpotqa(Extraction, frozen=True, kw_only=True, tag="hotpotqa"):
             return self._read(examples, windows, starts, logits)
 
         return Framed([window.sample for window in windows], read, notes)
-
-    def metrics_of(self, examples: Sequence[HotpotQuestion], labels: Sequence[str]) -> Sequence[str]:
-        """See `Task`."""
-        return metrics.NAMES
 
     def measure(
         self, examples: Sequence[HotpotQuestion], predictions: Sequence[HotpotAnswered], labels: Sequence[str]

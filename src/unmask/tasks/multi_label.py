@@ -104,6 +104,7 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, tag="multi-label"):
 
     part = "multi_label"
     metric = "f1_micro"
+    comparable = ("f1_micro", "f1_macro", "mean_average_precision")
     card = Card(title="A text classifier with several labels per text", pipeline="text-classification")
     exports = True
     training = Training(
@@ -252,10 +253,6 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, tag="multi-label"):
     def predicted(self, prediction: Labels) -> dict[str, float]:
         """See `RowTask`: any number."""
         return {label: prediction.scores[label] for label in prediction.labels}
-
-    def metrics_of(self, examples: Sequence[Row], labels: Sequence[str]) -> Sequence[str]:
-        """See `Task`."""
-        return ("f1_micro", "f1_macro", "mean_average_precision")
 
     def measure(self, examples: Sequence[Row], predictions: Sequence[Labels], labels: Sequence[str]) -> Measure:
         """See `Task`."""

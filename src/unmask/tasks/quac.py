@@ -64,6 +64,7 @@ class Quac(QuestionAnswering, frozen=True, kw_only=True, tag="quac"):
     history: History = History()
 
     part = "quac"
+    comparable = ("f1", "heq_q", "heq_d", "yes_no", "followup", "unanswerable", "unfiltered_f1")  # not that of humans
     form = Form("QuAC", read_quac, describe_repairs)
     card = Card(
         title="Answers to questions in a dialogue about a passage",
@@ -112,10 +113,6 @@ class Quac(QuestionAnswering, frozen=True, kw_only=True, tag="quac"):
             return self._read(examples, windows, logits)
 
         return Framed([window.sample for window in windows], read, (*notes, *more))
-
-    def metrics_of(self, examples: Sequence[Any], labels: Sequence[str]) -> Sequence[str]:
-        """See `Task`: without the F1 of humans."""
-        return ("f1", "heq_q", "heq_d", "yes_no", "followup", "unanswerable", "unfiltered_f1")
 
     def measure(self, examples: Sequence[Any], predictions: Sequence[Any], labels: Sequence[str]) -> Measure:
         """See `Task`."""

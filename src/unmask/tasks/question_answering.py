@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -51,6 +51,7 @@ class QuestionAnswering(Extraction, frozen=True, kw_only=True, tag="question-ans
     threshold: float | None = None
 
     part = "question_answering"
+    comparable: ClassVar[tuple[str, ...]] = ("exact_match", "f1")
     training = Training(tuned={"threshold": None})
     form = Form("SQuAD", read_squad, describe_repairs)
     card = Card(
@@ -103,10 +104,6 @@ class QuestionAnswering(Extraction, frozen=True, kw_only=True, tag="question-ans
             return self._answers(examples, windows, logits)
 
         return Framed([window.sample for window in windows], read, tuple(notes))
-
-    def metrics_of(self, examples: Sequence[Question], labels: Sequence[str]) -> Sequence[str]:
-        """See `Task`."""
-        return ("exact_match", "f1")
 
     def measure(self, examples: Sequence[Question], predictions: Sequence[Answered], labels: Sequence[str]) -> Measure:
         """See `Task`."""

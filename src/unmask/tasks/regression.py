@@ -148,6 +148,7 @@ class Regression(ScoreTask, frozen=True, kw_only=True, tag="regression"):
 
     part = "regression"
     metric = "pearson"
+    comparable = ("pearson", "spearman")
     card = Card(title="A regression on texts", pipeline="text-classification")
     fields = Fields((*NUMBERS, *LABELS), SIMILARITY)
     refusals: ClassVar[Refusals] = {"temperature": Reason("a temperature softens no numbers", "remove it")}
@@ -209,10 +210,6 @@ class Regression(ScoreTask, frozen=True, kw_only=True, tag="regression"):
             values = (np.array(numbers(examples)) - (self.mean or 0.0)) / (self.deviation or 1.0)
             targets = {"regression": values.astype(np.float32)[:, None]}
         return self.framed(tokenizer, examples, self.frame_texts(tokenizer, examples, targets))
-
-    def metrics_of(self, examples: Sequence[Row], labels: Sequence[str]) -> Sequence[str]:
-        """See `Task`."""
-        return ("pearson", "spearman")
 
     def measure(self, examples: Sequence[Row], predictions: Sequence[Score], labels: Sequence[str]) -> Measure:
         """See `Task`."""

@@ -107,6 +107,7 @@ class Relations(AnnotatedTask, frozen=True, kw_only=True, tag="relations"):
 
     part = "relations"
     metric = "f1"
+    comparable = metrics.NAMES_WITH_MACRO
     card = Card(title="A classifier of relations", usage="--data FILE")
     decides = True
     route = RELATE
@@ -232,10 +233,6 @@ class Relations(AnnotatedTask, frozen=True, kw_only=True, tag="relations"):
             notes.append("the vocabulary lacks a mark (@ * # ^) or the name of a label: spans are marked with [UNK]")
         words = (subwords[word] for sentence in examples for word in sentence.words)
         return Framed(samples, read, (*notes, *tokenizer.notes(words)))
-
-    def metrics_of(self, examples: Sequence[TaggedSentence], labels: Sequence[str]) -> Sequence[str]:
-        """See `Task`."""
-        return metrics.NAMES_WITH_MACRO
 
     def measure(
         self, examples: Sequence[TaggedSentence], predictions: Sequence[Related], labels: Sequence[str]

@@ -78,6 +78,7 @@ class Spans(EntityTask, frozen=True, kw_only=True, tag="spans"):
     overlapping = True
     part = "spans"
     metric = "f1"
+    comparable = metrics.NAMES_WITH_MACRO
     card = Card(title="A recognizer of nested entities", pipeline="token-classification")
     training = Training(rate=2.0, epochs=4, steps=200)
     refusals: ClassVar[Refusals] = {
@@ -162,10 +163,6 @@ class Spans(EntityTask, frozen=True, kw_only=True, tag="spans"):
             notes.append(ShareNote(missed, total, f"entities cannot be found: they are longer than {limits}"))
         words = (subwords[word] for sentence in examples for word in sentence.words)
         return Framed(samples, read, (*notes, *tokenizer.notes(words)))
-
-    def metrics_of(self, examples: Sequence[TaggedSentence], labels: Sequence[str]) -> Sequence[str]:
-        """See `Task`."""
-        return metrics.NAMES_WITH_MACRO
 
     def measure(
         self, examples: Sequence[TaggedSentence], predictions: Sequence[Tagged], labels: Sequence[str]

@@ -164,6 +164,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         length: maximum length of its sequences in tokens, special tokens included.
         part: name of its head and of its part of the loss.
         metric: the metric that selects the best of several models; higher is better.
+        comparable: the metrics of `measure` by which models can be compared; (): `metric` alone.
         scoring: its settings that `measure` depends on, which `settle` may resolve: models are comparable only if they
             are the same.
         card: what it says of its models.
@@ -183,6 +184,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     part: ClassVar[str]
     metric: ClassVar[str]
+    comparable: ClassVar[tuple[str, ...]] = ()
     scoring: ClassVar[tuple[str, ...]] = ()
     card: ClassVar[Card]
     head: ClassVar[HeadOrigin] = HeadOrigin()
@@ -436,11 +438,11 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """Return the official metrics, times 100, as a function of a selection of the examples."""
 
     def metrics_of(self, examples: Sequence[Any], labels: Sequence[str]) -> Sequence[str]:
-        """Return the names of the metrics of `measure` by which models can be compared on these examples.
+        """Return the names of the metrics of `measure` by which models can be compared on these examples: `comparable`.
 
         They are from 0, or from -100, to 100 (`metrics.intervals.lowest`), and more is better.
         """
-        return (self.metric,)
+        return self.comparable or (self.metric,)
 
     def groups(self, examples: Sequence[Any]) -> Sequence[Hashable] | None:
         """Return the group of each example, if there are groups of examples that depend on each other."""

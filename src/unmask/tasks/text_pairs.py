@@ -63,6 +63,7 @@ class PairTask(RowTask, frozen=True, kw_only=True):
     """
 
     has_scores: ClassVar[bool] = False
+    comparable = ("accuracy", "reciprocal_rank")
     pool: ClassVar[int] = POOL
     refusals: ClassVar[Refusals] = dict.fromkeys(
         ("frozen", "downstream"),
@@ -171,10 +172,6 @@ class PairTask(RowTask, frozen=True, kw_only=True):
             UserError: the rows are not of the kind that the model was trained on.
         """
         return {}
-
-    def metrics_of(self, examples: Sequence[Row], labels: Sequence[str]) -> Sequence[str]:
-        """See `Task`."""
-        return ("accuracy", "reciprocal_rank")
 
     def measure(self, examples: Sequence[Row], predictions: Sequence[Similarity], labels: Sequence[str]) -> Measure:
         """See `Task`: how well second texts are found."""
