@@ -136,18 +136,14 @@ def measure(subjects: Sequence[Subject], texts: Sequence[Any]) -> list[ComparedM
 def write_comparison(run: Path, models: Sequence[ComparedModel], say: Callable[[str], None]) -> None:
     """Write comparison.json, and add the table and the plot to the report."""
     with only_writer(run / FILE):
-        _write(run, models, say)
-
-
-def _write(run: Path, models: Sequence[ComparedModel], say: Callable[[str], None]) -> None:
-    replace_file(run / FILE, msgspec.json.format(msgspec.json.encode(models)))
-    lines, path = table(models), run / "plots" / "comparison.png"
-    if any(model.score is not None for model in models):
-        try_to_draw(lambda: plot(models, path), say)
-    lines += ["", "![quality over latency](plots/comparison.png)"] if path.exists() else []
-    write_section(run / "report.md", HEADING, lines)
-    for line in summary(models):
-        say(line)
+        replace_file(run / FILE, msgspec.json.format(msgspec.json.encode(models)))
+        lines, path = table(models), run / "plots" / "comparison.png"
+        if any(model.score is not None for model in models):
+            try_to_draw(lambda: plot(models, path), say)
+        lines += ["", "![quality over latency](plots/comparison.png)"] if path.exists() else []
+        write_section(run / "report.md", HEADING, lines)
+        for line in summary(models):
+            say(line)
 
 
 def table(models: Sequence[ComparedModel]) -> list[str]:

@@ -148,12 +148,35 @@ def run_trials(job: FinetuningJob, out: str | Path, *, seeds: int, search: bool 
     Raises:
         UserError: the directory is not empty, or the search has no effect.
     """
-    out = Path(out)
+    out, rates = Path(out), dict[float, float]()
     job.check()
     _check(job, out, seeds, search, resume)
     out.resolve().parent.mkdir(parents=True, exist_ok=True)
     with only_writer(out):
-        return _run_trials(job, out, seeds, search, resume)
+        if search:
+            started = [run for run in out.glob("seed-*") if can_resume(run, resume)]  # they keep their learning rate
+            if started:
+                earlier = {_rate(run): _metrics(run) for run in _converged(out)}
+                rates = {rate: found[metric_of(job.task, found)] for rate, found in earlier.items()}
+                chosen = _rate(started[0])
+            else:
+                rates = search_rates(job, out, resume)
+                chosen = max(rates, key=lambda rate: rates[rate])
+            rates = dict(sorted(rates.items()))
+            job = _with(job, RATE, chosen)
+        first = job.settings.get("seed", 0)
+        metrics: dict[str, dict[str, float]] = {}
+        for seed in range(first, first + seeds):
+            run = out / f"seed-{seed}"
+            run_job(_with(job, "seed", seed), run, resume=can_resume(run, resume), features=out / FEATURES)
+            metrics[run.name] = _metrics(run)
+        best = max(metrics, key=lambda name: metrics[name][metric_of(job.task, metrics[name])])
+        with replaced_directory(out / "model") as aside:
+            _copy(out / best / "model", aside)
+        shutil.rmtree(out / FEATURES, ignore_errors=True)
+        replace_file(out / "seeds.json", msgspec.json.format(msgspec.json.encode({"rates": rates, "seeds": metrics})))
+        replace_file(out / "report.md", rendered(_report(out, job.task, rates, metrics, best)).encode())
+        return out / "model"
 
 
 def search_rates(job: FinetuningJob, out: Path, resume: bool, *, metric: str = "") -> dict[float, float]:
@@ -194,30 +217,6 @@ def can_resume(run: Path, resume: bool) -> bool:
 def metric_of(task: str, metrics: Mapping[str, float]) -> str:
     """Return the metric that selects; if the data do not have it, their first one."""
     return TASKS[task].metric if TASKS[task].metric in metrics else next(iter(metrics))
-
-
-def _run_trials(job: FinetuningJob, out: Path, seeds: int, search: bool, resume: bool) -> Path:
-    """Fine-tune as described in `run_trials`, in a directory that is locked."""
-    rates = {}
-    if search:
-        started = [run for run in out.glob("seed-*") if can_resume(run, resume)]  # they keep their learning rate
-        rates = _rates(out, job.task) if started else search_rates(job, out, resume)
-        chosen = _rate(started[0]) if started else max(rates, key=lambda rate: rates[rate])
-        rates = dict(sorted(rates.items()))
-        job = _with(job, RATE, chosen)
-    first = job.settings.get("seed", 0)
-    metrics: dict[str, dict[str, float]] = {}
-    for seed in range(first, first + seeds):
-        run = out / f"seed-{seed}"
-        run_job(_with(job, "seed", seed), run, resume=can_resume(run, resume), features=out / FEATURES)
-        metrics[run.name] = _metrics(run)
-    best = max(metrics, key=lambda name: metrics[name][metric_of(job.task, metrics[name])])
-    with replaced_directory(out / "model") as aside:
-        _copy(out / best / "model", aside)
-    shutil.rmtree(out / FEATURES, ignore_errors=True)
-    replace_file(out / "seeds.json", msgspec.json.format(msgspec.json.encode({"rates": rates, "seeds": metrics})))
-    replace_file(out / "report.md", rendered(_report(out, job.task, rates, metrics, best)).encode())
-    return out / "model"
 
 
 def _copy(model: Path, folder: Path) -> None:
@@ -262,11 +261,6 @@ def _with(job: FinetuningJob, key: str, value: Any) -> FinetuningJob:
     return replace(job, settings={**job.settings, key: value})
 
 
-def _rates(out: Path, task: str) -> dict[float, float]:
-    """Return the scores of an earlier search by learning rate."""
-    return {_rate(run): _score(run, task) for run in _converged(out)}
-
-
 def _converged(out: Path) -> list[Path]:
     """Return the runs of a search that have scores."""
     return [scores.parent for scores in sorted(out.glob("rate-x*/dev.json"))]
@@ -279,11 +273,6 @@ def _rate(run: Path) -> float:
 def _metrics(run: Path) -> dict[str, float]:
     metrics: dict[str, float] = read_scores(run)["metrics"]
     return metrics
-
-
-def _score(run: Path, task: str) -> float:
-    metrics = _metrics(run)
-    return metrics[metric_of(task, metrics)]
 
 
 def _report(
