@@ -376,7 +376,7 @@ class ClassificationHead(ProbedHead):
         gold = self.gold(batch, "classification").squeeze(1)  # (texts,)
         weights = to_device(torch.tensor(self.weights), gold.device) if self.weights else None
         soft = self.gold(batch, SOFT) if SOFT in batch.labels else None  # (texts, labels)
-        return score(self, encoder, encoded, batch, gold, weights, soft, self.focal)
+        return score(self, self.regularization, encoder, encoded, batch, gold, weights, soft, self.focal)
 
     def targets(self, batch: Batch) -> Tensor:
         """See `ProbedHead`: the distribution of a soft label, times the weights of the labels."""

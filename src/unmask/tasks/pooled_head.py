@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, cast
 
 import msgspec
 import torch
@@ -82,24 +82,9 @@ TUNED: dict[str, Any] = {"regularization": NONE, "temperature": 1.0}
 """See `Training.tuned`: what classifiers of texts and words have."""
 
 
-class Classifier(Protocol):
-    """A head that classifies.
-
-    Attributes:
-        training: whether it is being trained.
-        regularization: what changes its loss then.
-    """
-
-    training: bool
-    regularization: Regularization
-
-    def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
-        """Return the logits, (targets, labels)."""
-        ...
-
-
 def score(
-    head: Classifier,
+    head: Objective,
+    regularization: Regularization,
     encoder: Encoder,
     encoded: Encoded,
     batch: Batch,
@@ -119,7 +104,7 @@ def score(
         gold: (targets,) int64; weights of the labels in the cross-entropy: (labels,) float32;
         soft labels, the distribution of each target: (targets, labels) float32.
     """
-    chosen = head.regularization if head.training else NONE
+    chosen = regularization if head.training else NONE
 
     def loss_of(logits: Tensor) -> Tensor:
         targets = gold if soft is None else soft

@@ -241,7 +241,7 @@ class TokenClassificationHead(Objective):
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`."""
-        return score(self, encoder, encoded, batch, batch.labels["token_classification"])
+        return score(self, self.regularization, encoder, encoded, batch, batch.labels["token_classification"])
 
     def imitate(self, logits: Tensor, targets: Tensor, batch: Batch, temperature: float) -> Part:
         """See `Objective`."""
