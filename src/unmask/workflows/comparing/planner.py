@@ -58,7 +58,12 @@ class Planner:
         self.comparison, self.arms = comparison, arms
         self.common = {"versions": versions(LIBRARIES), "precision": precision}
         self.contents = contents = Contents()
-        self.text = contents.of_files("text", comparison.text)
+        self.text_paths = {"text": comparison.text, "reading": comparison.reading}
+        self.of_text = {
+            "versions": self.common["versions"],
+            "text": contents.of_files("text", comparison.text),
+            "reading": asdict(comparison.reading),
+        }
         self.models = {arm.model: contents.of_model(arm.model) for arm in arms.values() if arm.model}
         self.vocabularies: dict[str, int] = {}
         teachers = {
@@ -232,10 +237,8 @@ class Planner:
 
     def heldout(self) -> Cell:
         """Return the cell that draws passages of the text that no arm is trained on."""
-        text, reading = self.comparison.text, self.comparison.reading
-        inputs = {"versions": self.common["versions"], "text": self.text, "reading": asdict(reading)}
-        paths = {"text": text, "reading": reading, "decides": not self.tasks}
-        return Cell("heldout", {**inputs, "characters": HELD_OUT, "longest": MAX_PASSAGE}, paths=paths)
+        inputs = {**self.of_text, "characters": HELD_OUT, "longest": MAX_PASSAGE}
+        return Cell("heldout", inputs, paths={**self.text_paths, "decides": not self.tasks})
 
     def rate(self, name: str, arm: Arm, task: str) -> Cell:
         """Return the cell that chooses a learning rate of fine-tuning with the first seed."""
@@ -274,28 +277,14 @@ class Planner:
 
     def corpus(self, tokenizer: Mapping[str, Any] | str | None, model: str = "") -> Cell:
         """Return the cell that tokenizes the text with a tokenizer that is trained on it, or with that of a model."""
-        comparison = self.comparison
-        inputs = {
-            "versions": self.common["versions"],
-            "text": self.text,
-            "tokenizer": tokenizer,
-            "reading": asdict(comparison.reading),
-        }
-        paths = {"text": comparison.text, "reading": comparison.reading, "tokenizer": model}
-        return Cell("corpus", inputs, paths=paths)
+        paths = {**self.text_paths, "tokenizer": model}
+        return Cell("corpus", {**self.of_text, "tokenizer": tokenizer}, paths=paths)
 
     def overlap(self, task: str) -> Cell:
         """Return the cell that looks for the test examples of a task in the text."""
-        data, comparison = self.tasks[task], self.comparison
-        inputs = {
-            "versions": self.common["versions"],
-            "text": self.text,
-            "files": self.files[task],
-            **_read_as(data),
-            "reading": asdict(comparison.reading),
-        }
-        paths = {"text": comparison.text, "reading": comparison.reading, "files": data.files}
-        return Cell("overlap", inputs, task=task, paths=paths)
+        data = self.tasks[task]
+        inputs = {**self.of_text, "files": self.files[task], **_read_as(data)}
+        return Cell("overlap", inputs, task=task, paths={**self.text_paths, "files": data.files})
 
     def recipe(self, name: str, arm: Arm, seed: int, share: float) -> Recipe:
         """Return the recipe by which an arm is trained on the text with a share of the budget.
