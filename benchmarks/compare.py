@@ -155,7 +155,7 @@ def records(outcome: Outcome) -> list[dict[str, Any]]:
             "rank": rank,
             "best": arm.name in outcome.best,
             "parameters": arm.parameters,
-            "latency_ms": arm.fastest,
+            "latency_ms": arm.engine_latency,
             "engine": arm.engine,
             "text_seconds": arm.trained_seconds,
             "text_tokens": arm.trained_tokens,

@@ -97,7 +97,7 @@ def test_engines_whose_outputs_differ_are_not_the_fastest(inputs, tmp_path):
             folder_of(tmp_path, cell), cell, {"engines": msgspec.to_builtins(rows), "shape": cell.arm, "elapsed": 1.0}
         )
     outcome = conclude(plan, tmp_path, MACHINE)
-    fastest = {arm.name: (arm.engine, arm.fastest, arm.speed) for arm in outcome.arms}
+    fastest = {arm.name: (arm.engine, arm.engine_latency, arm.speed) for arm in outcome.arms}
     assert fastest == {"bert": ("onnx int8", 1.0, 900.0), "random": ("torch float32", 4.0, 100.0)}
     assert {arm.learning_seconds for arm in outcome.arms} == {1.0}
 

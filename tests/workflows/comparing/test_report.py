@@ -52,7 +52,16 @@ def an_outcome(names, tasks=("a", "b"), seeds=3):
         curve = [(minutes, 100, 5.0 / (1 + minutes + number)) for minutes in range(4)]
         mean = Estimate(70.0 + number, 68.0, 74.0)
         arms.append(
-            ArmOutcome(name, f"{name} how", "complete", scores=scores, score=mean, latency=1.0 + number, curve=curve)
+            ArmOutcome(
+                name,
+                f"{name} how",
+                "complete",
+                scores=scores,
+                score=mean,
+                engine="torch float32",
+                engine_latency=1.0 + number,
+                curve=curve,
+            )
         )
     facts = {task: TaskFacts("classification", "accuracy", 40, 30, 2) for task in tasks}
     differing = [Difference(tasks[0], "file:3", names[0], "gold", names[-1], names[0])]

@@ -53,8 +53,8 @@ class ArmOutcome(msgspec.Struct, frozen=True):
         learning_seconds: what learning the tasks took, sum over tasks, mean over seeds.
         memory: peak memory of training, in bytes; 0: unknown.
         latency: milliseconds for a single text in torch, the median; None: not measured.
-        engine: the fastest engine for a single text.
-        engine_latency: its milliseconds.
+        engine: the fastest engine for a single text; "": none was measured.
+        engine_latency: its milliseconds; None: not measured.
         speed: texts per second of the fastest engine, together.
         bits: bits per character of held-out text, by the model of the first seed, with an interval over its documents;
             without tasks their mean over seeds, with an interval over both. None: not a language model, or nothing was
@@ -90,11 +90,6 @@ class ArmOutcome(msgspec.Struct, frozen=True):
     def megabytes(self) -> float:
         """Size of the weights in float32."""
         return 4 * self.parameters / 1e6
-
-    @property
-    def fastest(self) -> float | None:
-        """Milliseconds for a single text by the fastest engine."""
-        return self.latency if self.engine_latency is None else self.engine_latency
 
 
 class Effect(msgspec.Struct, frozen=True):

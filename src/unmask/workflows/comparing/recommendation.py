@@ -28,7 +28,7 @@ class Limit(NamedTuple):
 
     def holds(self, arm: ArmOutcome) -> bool:
         """Return whether an arm is within it."""
-        value = arm.fastest if self.unit == "ms" else arm.megabytes
+        value = arm.engine_latency if self.unit == "ms" else arm.megabytes
         return value is not None and value <= self.amount
 
     def __str__(self) -> str:
@@ -155,8 +155,8 @@ def _listed(names: Sequence[str]) -> str:
 
 def _cheapest(arms: Sequence[ArmOutcome], leads: str) -> tuple[ArmOutcome, str]:
     """Return the best of the arms that cost about as little as the one that costs least, and why, in words."""
-    timed = all(arm.fastest is not None for arm in arms)
-    costs = [(arm.fastest if timed else None) or float(arm.parameters) for arm in arms]
+    timed = all(arm.engine_latency is not None for arm in arms)
+    costs = [(arm.engine_latency if timed else None) or float(arm.parameters) for arm in arms]
     cheap = [arm for arm, cost in zip(arms, costs, strict=True) if cost <= ABOUT * min(costs)]
     chosen = max(cheap, key=lambda arm: arm.score.mean if arm.score else -math.inf)
     least = "fastest" if timed else "smallest"

@@ -70,7 +70,7 @@ def cells_of(outcome: Outcome, arm: ArmOutcome) -> list[str]:
     scores = [_estimate(arm.scores[task].score) if task in arm.scores else "" for task in outcome.tasks]
     scores += [_estimate(arm.score) if arm.score else ""] if len(outcome.tasks) > 1 else []
     scores += [_estimate(arm.interquartile) if arm.interquartile else ""] if _has_middle(outcome) else []
-    latency = "" if arm.fastest is None else f"{arm.fastest:.2g} ms" + (f" ({arm.engine})" if arm.engine else "")
+    latency = "" if arm.engine_latency is None else f"{arm.engine_latency:.2g} ms ({arm.engine})"
     text = (
         f"{duration(arm.trained_seconds)}, {arm.trained_tokens / 1e6:.1f} M tokens" if arm.trained_seconds else "none"
     )
@@ -183,9 +183,9 @@ def report_page(title: str, parts: Iterable[str]) -> str:
 
 def _quality_and_cost(outcome: Outcome, scored: Sequence[ArmOutcome]) -> list[str]:
     timed = [
-        Point(arm.name, arm.fastest, arm.score, arm.name in outcome.best)
+        Point(arm.name, arm.engine_latency, arm.score, arm.name in outcome.best)
         for arm in scored
-        if arm.fastest and arm.score is not None
+        if arm.engine_latency and arm.score is not None
     ]
     if not scored:
         return []
