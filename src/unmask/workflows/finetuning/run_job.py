@@ -155,11 +155,39 @@ def _train(
     resume: bool,
 ) -> Progress:
     """Train the learner that was prepared."""
-    parts = _samples(ready, features, machine, processes, display)
-    if ready.recipe.probe and not resume:
-        display.say(_probe(ready, parts[0], machine))
-    with _reduced(ready, parts) as reindex:
-        trainer = _trainer(ready, *parts, reindex, run, machine, processes, display)
+    learner, recipe = ready.learner, ready.recipe
+    parts: tuple[Sequence[Sample], Sequence[Sample]] = ready.train.samples, evaluated(ready)
+    if recipe.frozen:  # the samples then refer to the features
+        weights = ready.inputs["model"]
+        parts, about = freeze(learner, ready.base, recipe, parts, features, weights, machine, processes, display)
+        display.say(about)
+    if recipe.probe and not resume:
+        part, texts = recipe.task.part, identities(map(recipe.task.texts, ready.split.train))
+        begun = begin_with_probe(
+            learner, part, parts[0], texts, machine, lambda sample: learner.prepare(sample, {part})
+        )
+        display.say(begun)
+    phases = ready.phases or (Phase(1.0, tuple(learner.parts)),)
+    last = {recipe.task.part, *phases[-1].objectives}  # the task is always evaluated
+    bodies = [ready.base.encoder, *(() if ready.teacher is None else (ready.teacher.encoder,))]
+    # the whole table is computed with where the encoder is frozen or decodes tokens
+    whole = recipe.frozen or any(TOKEN_EMBEDDINGS in it.requires for it in recipe.objectives.values())
+    with nullcontext(_same) if whole else reduced_embeddings(bodies, recipe, [recipe.task], parts) as reindex:
+        samples, held = parts
+        watched = split([learner.prepare(reindex(sample), last) for sample in held], EVALUATION_TOKENS) if held else []
+        stages = [(phase.share, " and ".join(phase.objectives)) for phase in phases]
+        trainer = Trainer(
+            learner,
+            ExampleSource(samples, seed=recipe.seed, stages=stages),
+            prepare=lambda sample: learner.prepare(reindex(sample), phases[sample.stage].objectives),
+            heldout=[collate(part) for part in watched],
+            evaluation_share=EVALUATION_SHARE,
+            settings=recipe,
+            run=run,
+            machine=machine,
+            display=display,
+            processes=processes,
+        )
         trainer.complete(resume=resume)
     return trainer.progress
 
@@ -179,27 +207,8 @@ def _tuned_on_folds(
     return tuned_on_folds(ready, run.path / FOLDS, train, exact, processes, display)
 
 
-def _samples(
-    ready: Prepared, features: Path, machine: Machine, processes: Processes, display: Display
-) -> tuple[Sequence[Sample], Sequence[Sample]]:
-    """Return the samples to train on and those to evaluate on; those of a frozen encoder refer to its features."""
-    both = ready.train.samples, evaluated(ready)
-    if ready.recipe.frozen:
-        weights = ready.inputs["model"]
-        both, about = freeze(
-            ready.learner, ready.base, ready.recipe, both, features, weights, machine, processes, display
-        )
-        display.say(about)
-    return both
-
-
-def _probe(ready: Prepared, samples: Sequence[Sample], machine: Machine) -> str:
-    """Let the head begin as a logistic regression; return a line about it."""
-    learner, task = ready.learner, ready.recipe.task
-    texts = identities(map(task.texts, ready.split.train))
-    return begin_with_probe(
-        learner, task.part, samples, texts, machine, lambda sample: learner.prepare(sample, {task.part})
-    )
+def _same(sample: Sample) -> Sample:
+    return sample
 
 
 def evaluated(ready: Prepared) -> Sequence[Sample]:
@@ -223,52 +232,14 @@ def _training_tokens(ready: Prepared) -> float:
     return budget.tokens or math.inf
 
 
-def _reduced(ready: Prepared, parts: tuple[Sequence[Sample], Sequence[Sample]]) -> AbstractContextManager[Reindex]:
-    """See `reduced_embeddings`; the whole table is computed with where the encoder is frozen or decodes tokens."""
-    recipe = ready.recipe
-    bodies = [ready.base.encoder, *(() if ready.teacher is None else (ready.teacher.encoder,))]
-    if recipe.frozen or any(TOKEN_EMBEDDINGS in objective.requires for objective in recipe.objectives.values()):
-        return nullcontext(lambda sample: sample)
-    return reduced_embeddings(bodies, recipe, [recipe.task], parts)
-
-
 def reduced_embeddings(
     bodies: Sequence[Encoder], settings: TrainingSettings, tasks: Iterable[Task], parts: Sequence[Sequence[Sample]]
 ) -> AbstractContextManager[Reindex]:
     """Return a context in which only the token embeddings that occur in the samples are trained, if that is exact."""
     all_rows = settings.optimizer.reads_all_rows or any(task.head.adopts for task in tasks)  # heads that decode tokens
     if all_rows or any(TOKEN_EMBEDDINGS not in body.provides for body in bodies):
-        return nullcontext(lambda sample: sample)
+        return nullcontext(_same)
     return only_used_rows([cast(WithTokenEmbeddings, body).words for body in bodies], parts)
-
-
-def _trainer(
-    ready: Prepared,
-    samples: Sequence[Sample],
-    held: Sequence[Sample],
-    reindex: Reindex,
-    run: RunDirectory,
-    machine: Machine,
-    processes: Processes,
-    display: Display,
-) -> Trainer:
-    learner, recipe = ready.learner, ready.recipe
-    phases = ready.phases or (Phase(1.0, tuple(learner.parts)),)
-    stages = [(phase.share, " and ".join(phase.objectives)) for phase in phases]
-    last = {recipe.task.part, *phases[-1].objectives}  # the task is always evaluated
-    watched = split([learner.prepare(reindex(sample), last) for sample in held], EVALUATION_TOKENS) if held else []
-    return Trainer(
-        learner,
-        ExampleSource(samples, seed=recipe.seed, stages=stages),
-        prepare=lambda sample: learner.prepare(reindex(sample), phases[sample.stage].objectives),
-        heldout=[collate(part) for part in watched],
-        evaluation_share=EVALUATION_SHARE,
-        settings=recipe,
-        run=run,
-        machine=machine,
-        display=display,
-        processes=processes,
-    )
 
 
 def _finish(
