@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from unmask.data.batches.batch import Sample, collate, split
+from unmask.data.batches.batch import collate, split
 from unmask.data.batches.sources import MixedSource, mixing_rates
 from unmask.inference.predictor import Predictor
 from unmask.metrics.intervals import differences, measure_all
@@ -40,7 +40,6 @@ from unmask.training.runs.display import Display
 from unmask.training.runs.plots import plot_training, try_to_draw
 from unmask.training.runs.report import TaskSummary, multitask_report, write_section
 from unmask.workflows.finetuning.announcements import describe_overfitting
-from unmask.workflows.finetuning.frozen import Reindex
 from unmask.workflows.finetuning.job import FinetuningJob, InitialModel
 from unmask.workflows.finetuning.run_job import (
     EVALUATION_SHARE,
@@ -151,11 +150,27 @@ def run_mixture(mixture: Mixture, out: Path, machine: Machine, display: Display,
             return read_scores(run.path)
         (run.path / SCORES).unlink(missing_ok=True)  # the scores are those of an earlier end of the run
         _announce(mixture, display)
+        recipe, learner, names = mixture.recipe, mixture.learner, list(mixture.parts)
         samples = [part.train.samples for part in mixture.parts.values()]
         held = [evaluated(part) for part in mixture.parts.values()]
-        tasks = mixture.recipe.tasks.values()
-        with reduced_embeddings([mixture.base.encoder], mixture.recipe, tasks, [*samples, *held]) as reindex:
-            trainer, source = _trainer(mixture, samples, held, reindex, run, machine, display)
+        source = MixedSource(samples, temperature=recipe.temperature, seed=recipe.seed)  # keys begin with the task
+        tasks = recipe.tasks.values()
+        with reduced_embeddings([mixture.base.encoder], recipe, tasks, [*samples, *held]) as reindex:
+            watched = [
+                [learner.prepare(reindex(sample), {name}) for sample in part]
+                for name, part in zip(names, held, strict=True)
+            ]
+            trainer = Trainer(
+                learner,
+                source,
+                prepare=lambda sample: learner.prepare(reindex(sample), {names[sample.key[0]]}),
+                heldout=[collate(batch) for part in watched if part for batch in split(part, EVALUATION_TOKENS)],
+                evaluation_share=EVALUATION_SHARE,
+                settings=recipe,
+                run=run,
+                machine=machine,
+                display=display,
+            )
             trainer.complete(resume=resume)
         epochs = source.epochs_of_each(trainer.progress.cursor)
         return _finish(run, mixture, trainer.progress, epochs, machine, display)
@@ -224,35 +239,6 @@ def compare(together: Predictor, alone: Predictor, examples: Sequence[Any]) -> C
     both, own = (measure_all(measure, len(examples))[metric] for measure in (first, second))
     low, high = tested[metric]["interval"]
     return Comparison(metric, both, own, (low, high), tested[metric]["p"])
-
-
-def _trainer(
-    mixture: Mixture,
-    samples: Sequence[Sequence[Sample]],
-    held: Sequence[Sequence[Sample]],
-    reindex: Reindex,
-    run: RunDirectory,
-    machine: Machine,
-    display: Display,
-) -> tuple[Trainer, MixedSource]:
-    """Return the trainer on samples of each task, and its source, whose keys begin with the index of the task."""
-    recipe, learner, names = mixture.recipe, mixture.learner, list(mixture.parts)
-    source = MixedSource(samples, temperature=recipe.temperature, seed=recipe.seed)
-    watched = [
-        [learner.prepare(reindex(sample), {name}) for sample in part] for name, part in zip(names, held, strict=True)
-    ]
-    trainer = Trainer(
-        learner,
-        source,
-        prepare=lambda sample: learner.prepare(reindex(sample), {names[sample.key[0]]}),
-        heldout=[collate(batch) for part in watched if part for batch in split(part, EVALUATION_TOKENS)],
-        evaluation_share=EVALUATION_SHARE,
-        settings=recipe,
-        run=run,
-        machine=machine,
-        display=display,
-    )
-    return trainer, source
 
 
 def _announce(mixture: Mixture, display: Display) -> None:
