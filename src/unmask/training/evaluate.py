@@ -123,25 +123,6 @@ class NotFiniteError(UnmaskError):
     """The loss or the weights of a run are not finite; a search for settings goes on without it."""
 
 
-def check_finite(metrics: Mapping[str, float], weights: Mapping[str, Tensor], processes: Processes) -> None:
-    """Check the weights at the end of a run, and their losses.
-
-    Args:
-        metrics: means that `evaluate` returned for them.
-        weights: the weights that this process has.
-        processes: the processes that have the weights together, and all call it.
-
-    Raises:
-        NotFiniteError: they are not finite.
-    """
-    finite = is_finite(metrics) and all(bool(weight.isfinite().all()) for weight in weights.values())
-    if processes.all_reduce_max([not finite])[0]:
-        raise NotFiniteError(
-            "the loss or the weights are not finite at the end, so no model is written; the run and its log are kept: "
-            "lower optimizer.learning_rate, and start again in an empty directory"
-        )
-
-
 class Patience:
     """Early stopping of a run; all processes call its methods together.
 

@@ -36,7 +36,6 @@ from unmask.training.evaluate import (
     Patience,
     add_parts,
     as_numbers,
-    check_finite,
     evaluate,
     is_finite,
     summarize,
@@ -365,13 +364,23 @@ class Trainer:
             self.patience.update(self.replicas)
 
     def _check_finite(self) -> None:
-        """Check that the weights, and their loss on held-out samples or else on the first ones, are numbers."""
+        """Check that the weights, and their loss on held-out samples or else on the first ones, are numbers.
+
+        Raises:
+            NotFiniteError: they are not.
+        """
         batches = self.heldout[:1]
         if not batches:
             limits = self.settings.batch
             samples, _ = self.source.take(self.source.start, tokens=limits.tokens, sequences=limits.sequences)
             batches = [collate([self.prepare(sample) for sample in samples[:CHECKED]])]
-        check_finite(self._evaluated(batches), self.replicas.state_dict(), self.processes)
+        weights = self.replicas.state_dict()  # what this process has of them
+        finite = is_finite(self._evaluated(batches)) and all(bool(one.isfinite().all()) for one in weights.values())
+        if self.processes.all_reduce_max([not finite])[0]:
+            raise NotFiniteError(
+                "the loss or the weights are not finite at the end, so no model is written; the run and its log are "
+                "kept: lower optimizer.learning_rate, and start again in an empty directory"
+            )
 
     def _evaluated(self, batches: Sequence[Batch]) -> dict[str, float]:
         """Return what `evaluate` does for the current weights."""
