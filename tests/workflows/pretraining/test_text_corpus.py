@@ -8,7 +8,7 @@ from threading import Thread
 
 import pytest
 
-from unmask.data.cleaning.rules import read_rules
+from unmask.data.cleaning.rules import Rules, read_rules
 from unmask.data.corpus import build
 from unmask.data.corpus.corpus import open_corpus
 from unmask.data.corpus.manifest import NAME
@@ -295,7 +295,8 @@ def test_there_is_no_run_to_resume(prepare, source, tmp_path):
 
 
 def test_standard_input_is_never_reused():
-    assert module._made_from(["-"], TextOptions(), read_recipe("bert-tiny", parse_overrides([])).tokenizer) == b""
+    words = read_recipe("bert-tiny", parse_overrides([])).tokenizer
+    assert module._made_from(["-"], TextOptions(), words, None, (), Rules()) == b""
 
 
 KILLER = """

@@ -91,15 +91,13 @@ def corpus_from_text(
             be read or contain no text, or the recipe does not match `init`.
     """
     refuse_unguarded()
-    if resume:
-        return _started_on(paths, out, extend, options or TextOptions(), rules)
     options = options or TextOptions()
+    if resume:
+        return _started_on(paths, out, extend, options, rules)
     _check(paths, recipe, init, extend, layers, options)
     pretrained = None if init is None else load_tokenizer(find(init))
-    made_from = _made_from(
-        paths, options, recipe.tokenizer if pretrained is None else pretrained, extend, suited, rules
-    )
-    with RunDirectory.reserved(out, made_from) as folder:
+    words = recipe.tokenizer if pretrained is None else pretrained
+    with RunDirectory.reserved(out, _made_from(paths, options, words, extend, suited, rules)) as folder:
         read: Callable[[], TextCopy] = partial(copy_documents, paths, options, folder / "documents")
         if rules:
             read = cache(
@@ -108,8 +106,7 @@ def corpus_from_text(
         if pretrained is not None and extend is None:
             tokenizer = pretrained
         else:
-            learn = partial(_learn, recipe.tokenizer, suited, pretrained, extend or 0, report)
-            tokenizer = _tokenizer(read, learn, folder / "tokenizer", report)
+            tokenizer = _tokenizer(read, words, suited, extend or 0, folder / "tokenizer", report)
         check_words(recipe, tokenizer)  # before the corpus is built; `pretrain` checks again
         corpus = _finished(folder / "corpus", report)
         if corpus is None:
@@ -151,13 +148,11 @@ def _check(
 ) -> None:
     """Check what can be checked before anything is prepared; see `corpus_from_text`."""
     check_init(init, layers)
-    if init is None:
-        remedy = f"pass {setting('tokenizer.vocabulary', 'N')}"
-        refuse_idle(f"without {argument('init')}", remedy, extend=extend is not None)
     check_count("extend", extend)
     check_sources(paths, options)
     if init is None:
-        kind = recipe.tokenizer.kind
+        remedy, kind = f"pass {setting('tokenizer.vocabulary', 'N')}", recipe.tokenizer.kind
+        refuse_idle(f"without {argument('init')}", remedy, extend=extend is not None)
         check_vocabulary(recipe.encoder, PADDING[kind], kind)
         return
     settings = read_settings(init)
@@ -228,9 +223,9 @@ def _made_from(
     paths: Sequence[str | Path],
     options: TextOptions,
     words: TokenizerSettings | Tokenizer,
-    extend: int | None = None,
-    suited: Collection[str] = (),
-    rules: Rules = Rules(),  # noqa: B008 (frozen)
+    extend: int | None,
+    suited: Collection[str],
+    rules: Rules,
 ) -> bytes:
     """Return bytes that identify the inputs of a preparation; empty if one can be read only once (standard input)."""
     contents = list(map(fingerprint_source, paths))
@@ -252,41 +247,33 @@ def _made_from(
 
 def _tokenizer(
     read: Callable[[], Iterable[str]],
-    learn: Callable[[Iterable[str]], Tokenizer],
+    words: TokenizerSettings | Tokenizer,
+    suited: Collection[str],
+    extend: int,
     directory: Path,
     report: Callable[[str], None],
 ) -> Tokenizer:
-    """Return the tokenizer saved in a directory, or else learn one from documents and save it there atomically."""
+    """Return the tokenizer saved in a directory, or train one on documents, or extend one, and save it there."""
     if directory.exists():
         report("using the tokenizer trained here earlier")
         return load_tokenizer(directory)
-    tokenizer = learn(read())
+    documents = read()
+    if isinstance(words, Tokenizer):
+        report("extending the tokenizer")
+        extension = learn_tokens(words, documents, add=extend)
+        for line in extension.summary(extend):
+            report(line)
+        tokenizer = extension.tokenizer
+    else:
+        report("training the tokenizer")
+        if suited:
+            chosen = suited_vocabulary(documents, words.vocabulary)
+            choices = dict(zip(("kind", "vocabulary"), chosen, strict=True))
+            words = msgspec.structs.replace(words, **{name: choices[name] for name in suited})
+        tokenizer = train_vocabulary(words.kind, documents, size=words.vocabulary, lowercase=words.lowercase)
     with new_directory(directory) as aside:
         tokenizer.save(aside)
     return tokenizer
-
-
-def _learn(
-    settings: TokenizerSettings,
-    suited: Collection[str],
-    tokenizer: Tokenizer | None,
-    extend: int,
-    report: Callable[[str], None],
-    documents: Iterable[str],
-) -> Tokenizer:
-    """Train a tokenizer on documents, or extend the given one."""
-    if tokenizer is None:
-        report("training the tokenizer")
-        if suited:
-            chosen = suited_vocabulary(documents, settings.vocabulary)
-            choices = dict(zip(("kind", "vocabulary"), chosen, strict=True))
-            settings = msgspec.structs.replace(settings, **{name: choices[name] for name in suited})
-        return train_vocabulary(settings.kind, documents, size=settings.vocabulary, lowercase=settings.lowercase)
-    report("extending the tokenizer")
-    extension = learn_tokens(tokenizer, documents, add=extend)
-    for line in extension.summary(extend):
-        report(line)
-    return extension.tokenizer
 
 
 def _finished(directory: Path, report: Callable[[str], None]) -> Corpus | None:
