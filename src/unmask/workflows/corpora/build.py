@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import msgspec
 
 from unmask.data.cleaning.clean import clean_documents
 from unmask.data.cleaning.quality import Quality
-from unmask.data.cleaning.rules import Rules, read_rules
+from unmask.data.cleaning.rules import read_rules
 from unmask.data.corpus import build
 from unmask.data.corpus.corpus import Corpus
 from unmask.data.corpus.encode import refuse_unguarded
@@ -106,7 +105,18 @@ def build_corpus(
         build.check_out(out)
         build.check_sources([*paths, *held], options)
         if quality is not None:
-            rules = _with_quality(rules, quality, quality_label, min_quality, paths, options, folder, display)
+            from unmask.workflows.corpora.student import make_student  # torch
+
+            if rules.quality is not None:
+                raise UserError(f"{argument('quality')} and a table [quality] both name a model", remedy="omit one")
+            if "-" in map(str, paths):
+                raise UserError(
+                    f"{argument('quality')} reads the start of text before the rest, and standard input only once",
+                    remedy="write the text to a file",
+                )
+            student = folder / _STUDENT  # which decides, and is taught in the folder of cleaned text
+            make_student(quality, quality_label, min_quality, paths, options, student, display.say)
+            rules = msgspec.structs.replace(rules, quality=Quality(student=str(student)))
         if engine != "local" or (not Path(out).is_mount() and needs_tasks(paths, options)):
             corpus = build_by_tasks(paths, tokenizer, Path(out), folder, rules=rules, engine=engine, **common)
         else:
@@ -124,30 +134,6 @@ def build_corpus(
         return corpus
     display.say(f"corpus: {out}")
     return corpus
-
-
-def _with_quality(
-    rules: Rules,
-    model: str | Path,
-    label: str | None,
-    minimum: float | None,
-    paths: Sequence[str | Path],
-    options: TextOptions,
-    folder: Path,
-    display: Display,
-) -> Rules:
-    """Return rules with the one that a student of a model decides, which is taught in the folder of cleaned text."""
-    from unmask.workflows.corpora.student import make_student  # torch
-
-    if rules.quality is not None:
-        raise UserError(f"{argument('quality')} and a table [quality] both name a model", remedy="omit one")
-    if "-" in map(str, paths):
-        raise UserError(
-            f"{argument('quality')} reads the start of text before the rest, and standard input only once",
-            remedy="write the text to a file",
-        )
-    make_student(model, label, minimum, paths, options, folder / _STUDENT, display.say)
-    return msgspec.structs.replace(rules, quality=Quality(student=str(folder / _STUDENT)))
 
 
 def cleaning_folder(out: Path) -> Path:
