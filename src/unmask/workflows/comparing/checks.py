@@ -53,7 +53,11 @@ def check_comparison(comparison: Comparison) -> None:
         if data.unlabelled and not any(arm.teacher for arm in arms.values()):
             raise UserError(f"task '{name}': unlabelled has no effect: no arm is a student", remedy="remove it")
         for arm_name, arm in arms.items():
-            _check_use(arm_name, arm, name, TASKS[data.task]())
+            operations: tuple[Operation, ...] = ("frozen", "downstream") if arm.downstream else ("frozen",)
+            refusals = TASKS[data.task]().refusals if arm.frozen else {}
+            if reason := next(filter(None, map(refusals.get, operations)), None):
+                at = f"arm '{arm_name}', task '{name}'"
+                raise UserError(f"{at}: {reason.why}", remedy=f"remove use '{arm.use}' of the arm")
     training = [name for name, arm in arms.items() if arm.trains]
     if training and not comparison.text:
         raise UserError(f"arm '{training[0]}' is trained on text, and there is none", remedy=f"pass {argument('text')}")
@@ -121,18 +125,6 @@ def _check_without_tasks(comparison: Comparison, arms: Mapping[str, Arm]) -> Non
             raise UserError(f"arm '{name}' predicts no text, and there is no task", remedy="remove it, or name a task")
         if arm.use or arm.task_settings:
             raise UserError(f"arm '{name}': use and task_settings have no effect without a task", remedy="remove them")
-
-
-def _check_use(name: str, arm: Arm, task_name: str, task: Task) -> None:
-    """Check that a task can be learned as an arm is to.
-
-    Raises:
-        UserError: it cannot be learned from frozen features, or from a small model over them.
-    """
-    at = f"arm '{name}', task '{task_name}'"
-    operations: tuple[Operation, ...] = ("frozen", "downstream") if arm.downstream else ("frozen",)
-    for reason in filter(None, (task.refusals.get(each) for each in operations if arm.frozen)):
-        raise UserError(f"{at}: {reason.why}", remedy=f"remove use '{arm.use}' of the arm")
 
 
 def _check_student(name: str, arm: Arm, arms: Mapping[str, Arm]) -> None:
