@@ -273,51 +273,6 @@ def _trained(recipe: Recipe, curriculum: Curriculum, total: int) -> dict[str, in
     return {name: last_steps[name] for name in recipe.all_objectives if name in last_steps}
 
 
-def _remarks(
-    learner: Learner,
-    run: RunDirectory,
-    metrics: Mapping[str, float],
-    trained: Mapping[str, int],
-    trainer: Trainer,
-    start: InitialWeights,
-) -> Remarks:
-    """Gather the objectives' notes and warnings, and the commands that use them, for the report of a finished run.
-
-    Only objectives of the last stage were evaluated, and none if no text is held out. The heads of earlier stages are
-    published, and noted.
-
-    Args:
-        learner: encoder and objectives.
-        run: the finished run.
-        metrics: held-out metrics.
-        trained: the last step of each objective.
-        trainer: what trained it.
-        start: the initial weights.
-    """
-    constant, total = (run.read_metrics("baseline") or [{}])[0], trainer.progress.total
-    last = [(name, learner.parts[name]) for name, step in trained.items() if step == total and metrics]
-    notes = [note for name, part in last for note in part.notes(name, metrics, constant)]
-    if other := run.read_metrics("general"):
-        notes.append(forgotten(other))
-    fill = rendered(call("fill", model=run.path), in_command)
-    return Remarks(
-        how=start.how,
-        changes=start.changes,
-        stages=[
-            *trainer.calibration.stage_lines(total),
-            *(
-                f"the {name} head is that of step {step:,}: it belongs to an earlier stage, and the encoder has "
-                "changed since"
-                for name, step in trained.items()
-                if step < total
-            ),
-        ],
-        notes=notes,
-        warnings=[*start.warnings, *(text for name, part in last for text in part.warnings(name, metrics))],
-        usage=[f'{fill} "Text with a [MASK] in it."'] if HEADS.keys() & trained else [],
-    )
-
-
 def _finish(
     run: RunDirectory,
     recipe: Recipe,
@@ -328,10 +283,32 @@ def _finish(
     metrics: Mapping[str, float],
     display: Display,
 ) -> Remarks:
-    """Write the results of a finished run: model, report, and then the plot, which may fail."""
+    """Write the results of a finished run: model, report, and then the plot, which may fail.
+
+    Only objectives of the last stage were evaluated, and none if no text is held out. The heads of earlier stages are
+    published, and noted.
+    """
     learner, progress = trainer.learner, trainer.progress
     trained = _trained(recipe, curriculum, progress.total)
-    remarks = _remarks(learner, run, metrics, trained, trainer, start)
+    constant, total = (run.read_metrics("baseline") or [{}])[0], progress.total
+    last = [(name, learner.parts[name]) for name, step in trained.items() if step == total and metrics]
+    notes = [note for name, part in last for note in part.notes(name, metrics, constant)]
+    if other := run.read_metrics("general"):
+        notes.append(forgotten(other))
+    earlier = [
+        f"the {name} head is that of step {step:,}: it belongs to an earlier stage, and the encoder has changed since"
+        for name, step in trained.items()
+        if step < total
+    ]
+    fill = rendered(call("fill", model=run.path), in_command)
+    remarks = Remarks(
+        how=start.how,
+        changes=start.changes,
+        stages=[*trainer.calibration.stage_lines(total), *earlier],
+        notes=notes,
+        warnings=[*start.warnings, *(text for name, part in last for text in part.warnings(name, metrics))],
+        usage=[f'{fill} "Text with a [MASK] in it."'] if HEADS.keys() & trained else [],
+    )
     published = [name for name in trained if TEACHER not in recipe.all_objectives[name].requires]
     heads = {name: learner.parts[name].published() for name in published}
     tokens = None if start.tokens is None else start.tokens + progress.tokens
