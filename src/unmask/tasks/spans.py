@@ -19,7 +19,7 @@ its first word; spans that are too wide, or end beyond that window, are missed, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -46,7 +46,7 @@ from unmask.support.errors import ShareNote, UserError
 from unmask.support.messages import setting
 from unmask.support.model_card import Card
 from unmask.tasks.entity_task import EntityTask, encode_words, in_code_points
-from unmask.tasks.tagged import Entity, Tagged, WordWindow, cut_windows
+from unmask.tasks.tagged import Entity, Tagged, WordWindow, cut_windows, in_words
 from unmask.tasks.task import Framed, Reason, Refusals, Training
 from unmask.tasks.tuning import softmax
 
@@ -179,7 +179,7 @@ class Spans(EntityTask, frozen=True, kw_only=True, tag="spans"):
     def labelled(self, examples: Sequence[TaggedSentence], predictions: Sequence[Tagged]) -> list[TaggedSentence]:
         """See `Task`."""
         return [
-            replace(sentence, tags=(), spans=tuple(_in_words(sentence, prediction)))
+            replace(sentence, tags=(), spans=tuple(in_words(sentence, prediction)))
             for sentence, prediction in zip(examples, predictions, strict=True)
         ]
 
@@ -348,14 +348,6 @@ def _overlap(sentence: TaggedSentence) -> bool:
     """Return whether entities of a sentence overlap."""
     words = [word for chunk in sentence.chunks for word in range(chunk.start, chunk.stop)]
     return len(words) > len(set(words))
-
-
-def _in_words(sentence: TaggedSentence, prediction: Tagged) -> Iterator[Chunk]:
-    """Yield the entities of a prediction as ranges of words."""
-    starts = {start: number for number, start in enumerate(sentence.starts)}
-    stops = {stop: number + 1 for number, stop in enumerate(sentence.stops)}
-    for entity in prediction.entities:
-        yield Chunk(entity.label, starts[entity.start], stops[entity.end])
 
 
 def _numbered(sentence: TaggedSentence, labels: Sequence[str]) -> list[tuple[int, Chunk]]:

@@ -137,10 +137,14 @@ def tags_of(sentence: TaggedSentence, prediction: Tagged) -> list[str]:
     """Return the tags of a prediction, one per word, in IOB2, or without prefixes if the model's have none."""
     if prediction.scores and are_word_tags(prediction.scores.labels):
         return [prediction.scores.labels[number] for number in prediction.scores.logits.argmax(1)]
+    return write_tags(in_words(sentence, prediction), len(sentence.starts))
+
+
+def in_words(sentence: TaggedSentence, prediction: Tagged) -> list[Chunk]:
+    """Return the entities of a prediction as ranges of words."""
     starts = {start: number for number, start in enumerate(sentence.starts)}
     stops = {stop: number + 1 for number, stop in enumerate(sentence.stops)}
-    entities = [Chunk(entity.label, starts[entity.start], stops[entity.end]) for entity in prediction.entities]
-    return write_tags(entities, len(sentence.starts))
+    return [Chunk(entity.label, starts[entity.start], stops[entity.end]) for entity in prediction.entities]
 
 
 def labels_of(examples: Sequence[TaggedSentence]) -> tuple[str, ...]:
