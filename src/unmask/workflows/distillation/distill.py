@@ -140,7 +140,7 @@ def distill(
     with Processes.launched() as processes:
         machine = choose_machine(device, precision, workers, processes, deterministic=deterministic)
         resume = processes.broadcast(resume or (restarted() and started(Path(out))))
-        run: dict[str, Any] = {"baseline": baseline, "resume": resume, "machine": machine, "quiet": quiet}
+        display = Display(quiet=quiet or not processes.is_main)
         if on_text:
             planned = as_recipe(recipe, changes)
             if not isinstance(corpus, Corpus):
@@ -157,16 +157,18 @@ def distill(
                         options=reading,
                         resume=resume,
                         workers=num_cores(),
-                        report=Display(quiet=quiet).say,
+                        report=display.say,
                     )
                     corpus = corpus_for_all(processes, Path(out), make)
-            return distill_encoder(planned, teacher, corpus, out, **student, **run)
+            return distill_encoder(
+                planned, teacher, corpus, out, **student, baseline=baseline, resume=resume, machine=machine, quiet=quiet
+            )
         shape = {key: value for key, value in changes.items() if key.startswith("encoder.")}
         others = {key: value for key, value in changes.items() if key not in shape}
         files = LabelledFiles(labelled["train"], for_task["dev"], columns or {}, format)
         student |= {"settings": others, "augment": augment, "masked_lm": masked_lm, "examples": examples}
         lesson = Lesson(as_recipe(recipe, shape), teacher, files, labelled["unlabelled"], **student)
-        return distill_lesson(lesson, out, **run)
+        return _distill_lesson(lesson, Path(out), machine, processes, display, baseline=baseline, resume=resume)
 
 
 def _refuse_several(sources: Mapping[str, Any]) -> None:
@@ -176,32 +178,22 @@ def _refuse_several(sources: Mapping[str, Any]) -> None:
         raise UserError(f"{argument(used[0])} and {argument(used[1])} cannot be combined", remedy="remove one of them")
 
 
-def distill_lesson(
-    lesson: Lesson,
-    out: str | Path,
-    *,
-    baseline: bool = False,
-    resume: bool = False,
-    machine: Machine | None = None,
-    quiet: bool = False,
+def _distill_lesson(
+    lesson: Lesson, run: Path, machine: Machine, processes: Processes, display: Display, *, baseline: bool, resume: bool
 ) -> Path:
     """Train a student on the examples of a task, and compare it with its teacher; see `distill`."""
-    run = Path(out)
-    with Processes.launched() as processes:
-        display = Display(quiet=quiet or not processes.is_main)
-        machine = machine or choose_machine(processes=processes)
-        alone = prepare_baseline(lesson, machine, display) if baseline else None
-        ready = prepare_lesson(lesson, machine, display)
-        finished = run_prepared(ready, run, machine, processes, display, resume=resume)
-        models = {"teacher": lesson.teacher, "student": run}
-        if alone is not None:
-            display.say(SAME_ALONE)
-            again = resume and started(run / BASELINE)
-            run_prepared(alone, run / BASELINE, machine, processes, display, resume=again)
-            models["without a teacher"] = run / BASELINE
-        if processes.is_main and ready.data.held:
-            exact, held = replace(machine, precision="float32"), ready.data.held
-            loaded = {name: load_model(source, allow_pickle=lesson.allow_pickle) for name, source in models.items()}
-            subjects = [of_task(name, models[name], model, held, exact) for name, model in loaded.items()]
-            write_comparison(run, measure(subjects, held), display.say)
-        return finished
+    alone = prepare_baseline(lesson, machine, display) if baseline else None
+    ready = prepare_lesson(lesson, machine, display)
+    finished = run_prepared(ready, run, machine, processes, display, resume=resume)
+    models = {"teacher": lesson.teacher, "student": run}
+    if alone is not None:
+        display.say(SAME_ALONE)
+        again = resume and started(run / BASELINE)
+        run_prepared(alone, run / BASELINE, machine, processes, display, resume=again)
+        models["without a teacher"] = run / BASELINE
+    if processes.is_main and ready.data.held:
+        exact, held = replace(machine, precision="float32"), ready.data.held
+        loaded = {name: load_model(source, allow_pickle=lesson.allow_pickle) for name, source in models.items()}
+        subjects = [of_task(name, models[name], model, held, exact) for name, model in loaded.items()]
+        write_comparison(run, measure(subjects, held), display.say)
+    return finished
