@@ -17,18 +17,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from unmask.data.labelled.json_file import Place
-from unmask.data.labelled.records import has_rows, read_records
-from unmask.data.labelled.table import ExampleTable, Source
+from unmask.data.labelled.records import read_records
+from unmask.data.labelled.table import Source
 from unmask.data.text.files import display_name
 
 Record = dict[str, Any]
 ANSWER = {"texts": "text", "answer_starts": "answer_start"}
 RATIONALE = {"input_text": "input_text", "answer_start": "span_start", "answer_end": "span_end"}
-
-
-def has_question_rows(source: Source) -> bool:
-    """Return whether a source has rows, rather than the single JSON object of a published file."""
-    return isinstance(source, ExampleTable) or has_rows(source)
 
 
 def read_question_rows(source: Source, form: str) -> Iterator[tuple[Place, Record]]:

@@ -39,12 +39,10 @@ from unmask.data.labelled.tagged_sentence import (
 )
 from unmask.data.text.files import (
     MAX_DOCUMENT,
-    MAX_JSON,
     decode_text,
     display_name,
-    open_bytes,
-    read_at_most,
     read_text_lines,
+    read_text_whole,
 )
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
@@ -232,10 +230,7 @@ def _strings(record: Mapping[str, Any], keys: Sequence[str], name: str, line: in
 
 
 def _read_table(path: str | Path, name: str, reading: Reading) -> str:
-    with open_bytes(path) as stream:
-        raw = read_at_most(stream, MAX_JSON + 1)
-    if len(raw) > MAX_JSON:
-        raise UserError(f"more than {MAX_JSON:,} bytes", file=name, remedy="split it into several files")
+    raw = read_text_whole(path)
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

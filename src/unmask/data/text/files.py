@@ -408,8 +408,31 @@ def read_at_most(file: BinaryIO, most: int) -> bytes:
     return bytes(content)
 
 
-def decode_line(line: str | bytes, name: str, number: int) -> dict[str, Any]:
-    """Decode a line of JSON Lines.
+def read_text_whole(path: str | Path) -> bytes:
+    """Read a file of text, or of a single JSON value, decompressed and in UTF-8.
+
+    Args:
+        path: as for `open_bytes`.
+
+    Raises:
+        UserError: as for `open_bytes`; or it has more than `MAX_JSON` bytes.
+    """
+    with open_bytes(path) as stream:
+        content = read_at_most(stream, MAX_JSON + 1)
+    if len(content) > MAX_JSON:
+        what = f"has more than {MAX_JSON:,} bytes"
+        raise UserError(what, file=display_name(path), remedy="split it into several files")
+    return content
+
+
+def read_text_start(path: str | Path, size: int) -> bytes:
+    """Return the first bytes of a file of text, without a byte-order mark and spaces before it; see `open_bytes`."""
+    with open_bytes(path) as stream:
+        return stream.read(size).removeprefix(_MARK).lstrip()
+
+
+def decode_value(line: str | bytes, name: str, number: int) -> Any:
+    """Decode a line of JSON values.
 
     Args:
         line: a line of the file.
@@ -417,13 +440,23 @@ def decode_line(line: str | bytes, name: str, number: int) -> dict[str, Any]:
         number: number of the line, from 1.
 
     Raises:
-        UserError: the line is not valid JSON, not an object, or has a key twice.
+        UserError: the line is not valid JSON, or has a key twice.
     """
     try:
-        record = msgspec.json.decode(line)
-        check_keys(line, record)
+        value = msgspec.json.decode(line)
+        check_keys(line, value)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise UserError(f"broken JSON ({error})", file=name, line=number) from error
+    return value
+
+
+def decode_line(line: str | bytes, name: str, number: int) -> dict[str, Any]:
+    """Decode a line of JSON Lines, as `decode_value`.
+
+    Raises:
+        UserError: see there; or the value is not an object.
+    """
+    record = decode_value(line, name, number)
     if not isinstance(record, dict):
         raise UserError("not a JSON object", file=name, line=number)
     return record
