@@ -17,18 +17,17 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from unmask.data.corpus.build import check_out, report_leak, report_yield
+from unmask.data.corpus.build import SHARD_TOKENS, check_out, report_leak, report_yield
 from unmask.data.corpus.corpus import Corpus, Documents, open_corpus
 from unmask.data.corpus.encode import EncodedDocument
-from unmask.data.corpus.manifest import NAME, VERSION, CorpusManifest, SkippedEntry, TokenizerEntry, checksum
-from unmask.data.corpus.partial import PartialCorpus
+from unmask.data.corpus.manifest import NAME, SkippedEntry, checksum
+from unmask.data.corpus.partial import PARTS, PartialCorpus
 from unmask.data.corpus.places import Place
 from unmask.data.corpus.sample import mix_samples
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import sha256
 from unmask.support.messages import argument
 
-PARTS = ("train", "heldout")
 TOLERANCE = 0.1
 """Relative difference from a share from which on it is reported."""
 
@@ -47,7 +46,7 @@ def write_mixture(
     tokens: float | None = None,
     most_repeats: float = 4.0,
     seed: int = 0,
-    shard_tokens: int = 16_000_000,
+    shard_tokens: int = SHARD_TOKENS,
     report: Callable[[str], None] = lambda line: None,
 ) -> Corpus:
     """Write the mixture of corpora as a corpus, or resume one that was interrupted.
@@ -93,29 +92,17 @@ def write_mixture(
         "seed": f"{seed}",
         "tokens of a shard": f"{shard_tokens}",
     }
-    dtype, vocabulary = first.manifest.dtype, first.manifest.tokenizer.size
-    with PartialCorpus(
-        out.resolve(), settings, dtype=dtype, vocabulary=vocabulary, shard_tokens=shard_tokens, report=report
-    ) as partial:
+    with PartialCorpus(out.resolve(), settings, first.tokenizer, shard_tokens=shard_tokens, report=report) as partial:
         for document in partial.missing(_documents(copies)):
             number, index = map(int, document.text.split(":"))
             source: Documents = getattr(corpora[number], document.part)
-            partial.add(document, _encoded(source.sentences(index), dtype))
-        train, held, most_frequent = partial.finish()
-        manifest = CorpusManifest(
-            version=VERSION,
-            tokenizer=TokenizerEntry(first.manifest.tokenizer.sha256, vocabulary),
-            dtype=dtype,
-            train=train,
-            heldout=held,
-            sources=[source for corpus in corpora for source in corpus.manifest.sources],
-            skipped=SkippedEntry(0, []),
-            most_frequent_token=most_frequent,
-        )
+            partial.add(document, _encoded(source.sentences(index), partial.dtype))
+        sources = [source for corpus in corpora for source in corpus.manifest.sources]
+        manifest = partial.finish(sources, SkippedEntry(0, []))
         numbers = [int(counts.sum()) for counts in copies["train"]]
         directories = [corpus.directory for corpus in corpora]
         mix_samples(directories, [number / max(1, sum(numbers)) for number in numbers], partial.corpus, seed)
-        partial.publish(manifest, first.tokenizer)
+        partial.publish(manifest)
     report_yield(manifest, report)
     mixture = open_corpus(out)
     report_leak(mixture, report)
