@@ -30,7 +30,7 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from unmask.data.text.files import read_whole
-from unmask.data.tokenizers.counting import count_parts, repeat
+from unmask.data.tokenizers.counting import count_parts, no_text, repeat
 from unmask.data.tokenizers.coverage import COVERAGE, covered_words
 from unmask.data.tokenizers.tokenizer import (
     BPE_SPECIAL_TOKENS,
@@ -42,7 +42,7 @@ from unmask.data.tokenizers.tokenizer import (
     write_no_vocabulary,
 )
 from unmask.data.tokenizers.words import SPACE, WordStarts
-from unmask.support.errors import UserError, refuse_string
+from unmask.support.errors import UserError
 
 _PIECES, _TRAINER, _NORMALIZER = 1, 2, 3
 _PIECE, _SCORE, _TYPE = 1, 2, 3
@@ -226,14 +226,10 @@ def _save(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:
     return {"tokenizer_class": name, "do_lower_case": lowercase, "keep_accents": accents}
 
 
-def _decoder() -> decoders.Decoder:
-    return decoders.Metaspace(replacement=SPACE, prepend_scheme="always")
-
-
 UNIGRAM = Kind(
     name="unigram",
     special=UNIGRAM_SPECIAL_TOKENS,
-    decoder=_decoder,
+    decoder=decoders.Metaspace(replacement=SPACE, prepend_scheme="always"),
     starts=_starts,
     save=_save,
 )
@@ -288,7 +284,6 @@ def train_unigram(
     Raises:
         UserError: there is no text, or `size` is too small for its characters.
     """
-    refuse_string(texts)
     names = list(UNIGRAM_SPECIAL_TOKENS.values())
     unknown = names.index(UNIGRAM_SPECIAL_TOKENS["unk_token"])
     library = albert_unigram([(names[unknown], 0.0)], 0, lowercase=lowercase, accents=not lowercase)
@@ -298,7 +293,7 @@ def train_unigram(
 
     counts = count_parts(split, texts, progress=progress, most=MOST_COUNTED)
     if not counts:
-        raise UserError("there is no text to train a tokenizer on")
+        raise no_text()
     words = covered_words(counts, coverage)
     characters = {SPACE}.union(*words)
     if size < len(names) + len(characters):
