@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from unmask.data.batches.frame import Frame
-from unmask.data.batches.layout import Single
+from unmask.data.batches.layout import SingleSettings
 from unmask.data.batches.masking import TokenMasking, TokenMaskingSettings
 from unmask.data.batches.registries import LAYOUTS, MASKINGS
 from unmask.data.batches.rng import derive_rng
@@ -100,11 +100,13 @@ def test_faults_of_maskings_are_found(monkeypatch):
 
 
 def test_faults_of_layouts_are_found(monkeypatch):
-    cut, rng = Single.cut, np.random.default_rng(0)
-    monkeypatch.setattr(Single, "cut", lambda *args: [one.add(ids=rng.permutation(one.ids)) for one in cut(*args)])
+    cut, rng = SingleSettings.cut, np.random.default_rng(0)
+    monkeypatch.setattr(
+        SingleSettings, "cut", lambda *args: [one.add(ids=rng.permutation(one.ids)) for one in cut(*args)]
+    )
     with pytest.raises(AssertionError, match="another source than its rng"):
         check_layout("single")
-    monkeypatch.setattr(Single, "cut", lambda *args: [one.add(ids=one.ids + 1000) for one in cut(*args)])
+    monkeypatch.setattr(SingleSettings, "cut", lambda *args: [one.add(ids=one.ids + 1000) for one in cut(*args)])
     with pytest.raises(AssertionError, match="not in the vocabulary"):
         check_layout("single")
 
