@@ -9,7 +9,7 @@ import torch
 
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.layout import SingleSettings
-from unmask.data.batches.masking import TokenMasking, TokenMaskingSettings
+from unmask.data.batches.masking import Masking, TokenMaskingSettings
 from unmask.data.batches.registries import LAYOUTS, MASKINGS
 from unmask.data.batches.rng import derive_rng
 from unmask.data.text.documents import Skipped, TextOptions, read_documents
@@ -91,10 +91,10 @@ def test_faults_of_maskings_are_found(monkeypatch):
         return sample
 
     draws = itertools.cycle([0.0, 0.95])  # every token is masked, then every one stays
-    monkeypatch.setattr(TokenMasking, "draw", lambda self, masked, rng: np.full(len(masked), next(draws)))
+    monkeypatch.setattr(TokenMaskingSettings, "draw", lambda self, masked, rng: np.full(len(masked), next(draws)))
     with pytest.raises(AssertionError, match="another source than its rng"):
         check_masking("token")
-    monkeypatch.setattr(TokenMasking, "__call__", in_place)
+    monkeypatch.setattr(Masking, "__call__", in_place)
     with pytest.raises(AssertionError, match="changes its input"):
         check_masking("token")
 
