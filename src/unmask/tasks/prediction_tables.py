@@ -11,7 +11,7 @@ import msgspec
 
 from unmask.data.labelled.label_cells import OTHERS, SEPARATOR, is_closed
 from unmask.data.labelled.labelled_file import TEXTS, Row
-from unmask.data.text.record_files import import_pyarrow
+from unmask.data.text.files import import_pyarrow
 from unmask.support.errors import UserError
 
 TABLES = (".csv", ".tsv", ".parquet")

@@ -11,6 +11,7 @@ the last kind, so decompressing a file by another program is the way around it.
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import lzma
@@ -19,13 +20,14 @@ import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any, BinaryIO, cast
 
 import msgspec
 
-from unmask.data.text.concatenated import read_bzip2, read_xz
+from unmask.data.text.concatenated import read_streams
 from unmask.data.text.content import START, Content, recognize, recognize_binary
 from unmask.data.text.encodings import EncodedPath, EncodingError, encoding_of, in_utf8, suggest, with_encoding
 from unmask.data.text.json_keys import check_keys
@@ -262,22 +264,29 @@ def _decompressed(path: str | Path) -> io.BufferedReader:
         case ".gz":
             return io.BufferedReader(_Expanded(path, lambda packed: gzip.GzipFile(fileobj=packed)), _BLOCK)
         case ".bz2":
-            return io.BufferedReader(_Expanded(path, read_bzip2), _BLOCK)
+            return io.BufferedReader(_Expanded(path, partial(read_streams, begin=bz2.BZ2Decompressor)), _BLOCK)
         case ".xz":
-            return io.BufferedReader(_Expanded(path, read_xz), _BLOCK)
+            return io.BufferedReader(_Expanded(path, partial(read_streams, begin=lzma.LZMADecompressor)), _BLOCK)
         case ".zst":
-            return io.BufferedReader(_Expanded(path, _zstandard(path)), _BLOCK)
+            arrow = import_pyarrow(path)
+            return io.BufferedReader(
+                _Expanded(path, lambda packed: arrow.CompressedInputStream(packed, "zstd")), _BLOCK
+            )
         case _:
             return io.BufferedReader(open_raw(path), _BLOCK)
 
 
-def _zstandard(path: str | Path) -> Callable[[BinaryIO], Any]:
-    """Return what decompresses Zstandard: pyarrow, which raises OSError for a damaged archive."""
+def import_pyarrow(path: str | Path) -> ModuleType:
+    """Return pyarrow.
+
+    Raises:
+        UserError: it is not installed; names the file that needs it.
+    """
     try:
-        from pyarrow import CompressedInputStream
+        import pyarrow
     except ImportError as error:
         raise UserError("needs pyarrow", file=path, remedy="pip install 'unmask[arrow]'") from error
-    return lambda packed: CompressedInputStream(packed, "zstd")
+    return pyarrow
 
 
 def read_lines(path: str | Path) -> Iterator[tuple[int, bytes | None]]:

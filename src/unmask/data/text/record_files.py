@@ -35,6 +35,7 @@ from unmask.data.text.files import (
     TOO_LONG,
     DamagedError,
     expands_too_much,
+    import_pyarrow,
     on_disk,
     read_whole,
     split_part,
@@ -78,19 +79,6 @@ def fingerprint_source(path: str | Path) -> str | None:
             return fingerprint_path(copy)
     content = None if str(path) == "-" else fingerprint_path(file)
     return fingerprint_values([content, part]) if part else content
-
-
-def import_pyarrow(path: str | Path) -> ModuleType:
-    """Return pyarrow.
-
-    Raises:
-        UserError: it is not installed; names the file that needs it.
-    """
-    try:
-        import pyarrow
-    except ImportError as error:
-        raise UserError("needs pyarrow", file=path, remedy="pip install 'unmask[arrow]'") from error
-    return pyarrow
 
 
 def read_arrow(path: str | Path) -> Iterator[tuple[int, Record]]:
