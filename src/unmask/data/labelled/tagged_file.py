@@ -34,6 +34,7 @@ from unmask.data.labelled.tagged_sentence import (
     WORDS,
     TaggedSentence,
     Tags,
+    join_lines,
     join_words,
     split_text,
 )
@@ -131,7 +132,7 @@ def read_sentence_table(
         id_at = next(at for at, one in enumerate(names) if one in ID_COLUMNS)
         word_at = _table_column(columns.get("text"), names, WORD_COLUMNS, name)
         tag_at = _table_column(columns.get("label"), names, TAG_COLUMNS, name) if gold else 0
-        yield from _table_sentences(rows, names, (id_at, word_at, tag_at), name, gold)
+        yield from join_lines(_table_rows(rows, names, (id_at, word_at, tag_at), name, gold), name, gold=gold)
     except csv.Error as error:
         raise UserError(f"not valid CSV ({error})", file=name, line=rows.line_num) from error
 
@@ -260,21 +261,12 @@ def _table_column(wanted: str | None, names: Sequence[str], known: Sequence[str]
     return at
 
 
-def _table_sentences(
+def _table_rows(
     rows: Iterator[list[str]], names: Sequence[str], places: tuple[int, int, int], name: str, gold: bool
-) -> Iterator[TaggedSentence]:
+) -> Iterator[tuple[int, str, str] | None]:
+    """Yield the lines, words and tags of a table; see `join_lines`."""
     id_at, word_at, tag_at = places
-    known, current, first = Tags(name), "", 0
-    words: list[str] = []
-    tags: list[str] = []
-
-    def finished() -> Iterator[TaggedSentence]:
-        if words:
-            yield TaggedSentence(*join_words(words), tuple(tags), name, first, 1)
-            words.clear()
-            tags.clear()
-
-    line = 1
+    known, current, line = Tags(name), "", 1
     for cells in rows:
         line = getattr(rows, "line_num", line + 1)
         if not any(cells):
@@ -283,10 +275,8 @@ def _table_sentences(
             raise UserError(f"{len(cells)} columns where there should be {len(names)}", file=name, line=line)
         sentence = cells[id_at].strip()
         if sentence and sentence != current:
-            yield from finished()
+            yield None
             current = sentence
-        if not words:
-            first = line
         row_words, row_tags = [cells[word_at].strip()], [cells[tag_at].strip()]
         if names[word_at] == "sentence":
             row_words, row_tags = row_words[0].split(), _list_in_cell(row_tags[0], name, line) if gold else []
@@ -294,9 +284,8 @@ def _table_sentences(
             raise UserError("the word is empty", file=name, line=line, remedy="fix or remove the row")
         if gold and len(row_words) != len(row_tags):
             raise UserError(f"{len(row_words)} words, but {len(row_tags)} tags", file=name, line=line)
-        words += row_words
-        tags += [known.check(tag, line) for tag in row_tags] if gold else []
-    yield from finished()
+        row_tags = [known.check(tag, line) for tag in row_tags] if gold else row_words
+        yield from ((line, *pair) for pair in zip(row_words, row_tags, strict=True))
 
 
 def _list_in_cell(cell: str, name: str, line: int) -> list[str]:

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from unmask.data.batches.rng import derive_rng
-from unmask.data.labelled.duplicates import estimate_overlap
+from unmask.data.labelled.duplicates import MOST_SEARCHED, overlap
 from unmask.data.labelled.folding import fold
 from unmask.data.labelled.identities import Identities
 from unmask.data.labelled.label_spellings import describe_alike, describe_joined, describe_missing, shown
@@ -96,7 +96,9 @@ def read_examples(task: Task, files: LabelledFiles, base: Model, *, hold_out: bo
     if labels:
         notes += describe_contradictions(contradictions(task, parts.train, parts.identities), parts.train)
     kind = files.role if files.dev else "held-out"
-    notes += describe_overlap(estimate_overlap(parts.identities, parts.held_identities), parts.train, parts.held, kind)
+    notes += describe_overlap(
+        overlap(parts.identities, parts.held_identities, MOST_SEARCHED), parts.train, parts.held, kind
+    )
     return Examples(parts.train, parts.held, labels, notes, files.in_memory)
 
 
