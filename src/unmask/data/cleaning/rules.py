@@ -66,9 +66,6 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Raises:
             UserError: a setting is invalid, or a package is missing.
         """
-        for rule in (self.near_duplicates, self.repeated_passages, self.boilerplate):
-            if rule is not None:
-                rule.check()
         rules = {name: getattr(self, name) for name in self.names}
         return {name: rule.build() for name, rule in rules.items() if isinstance(rule, RuleSettings)}
 

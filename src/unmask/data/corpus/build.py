@@ -28,11 +28,11 @@ from unmask.data.text.documents import (
     refuse_idle_options,
     resolve_documents,
 )
-from unmask.data.text.files import as_paths, display_name
+from unmask.data.text.files import display_name
 from unmask.data.text.record_files import is_dataset
 from unmask.data.text.text_copy import TextCopy
 from unmask.data.tokenizers.tokenizer import Tokenizer
-from unmask.support.choices import refuse_url
+from unmask.support.choices import as_files, refuse_url
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError, check_unicode, counted
 from unmask.support.fingerprint import versions
@@ -95,7 +95,7 @@ def write_corpus(
         UnmaskError: a worker process was killed.
     """
     refuse_unguarded()
-    paths, heldout = as_paths(paths), None if heldout is None else as_paths(heldout)
+    paths, heldout = as_files(paths), None if heldout is None else as_files(heldout)
     check_sources([*paths, *(heldout or ())], options)
     check_out(out)
     out = Path(out).resolve()

@@ -471,11 +471,6 @@ def decode_line(line: str | bytes, name: str, number: int) -> dict[str, Any]:
     return record
 
 
-def as_paths(paths: str | Path | Sequence[str | Path]) -> list[str | Path]:
-    """Return a path or a sequence of paths as a list."""
-    return [paths] if isinstance(paths, str | Path) else [*paths]
-
-
 def files_of(paths: Iterable[str | Path], patterns: Sequence[str]) -> Iterator[str | Path]:
     """Yield files; a directory stands for the files in it whose names match one of some patterns, sorted.
 
