@@ -40,7 +40,7 @@ from unmask.data.labelled.span_records import (
 from unmask.data.labelled.spans import Annotated, Inexact, Reading, Units, convert_spans, to_sentence
 from unmask.data.labelled.table import ExampleTable, Source
 from unmask.data.labelled.tagged_file import delimiter_of, read_columns, read_sentence_table, read_tagged_records
-from unmask.data.labelled.tagged_sentence import WORDS, TaggedSentence, Tags, in_iob2, join_lines
+from unmask.data.labelled.tagged_sentence import WORDS, TaggedSentence, Tags, WordLine, in_iob2, join_lines
 from unmask.data.text.files import display_name, open_bytes, read_text_lines
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
@@ -204,7 +204,7 @@ def _read_export(path: Any, gold: bool) -> Iterator[TaggedSentence]:
     name = display_name(path)
     tags = Tags(name)
 
-    def rows() -> Iterator[tuple[int, str, str] | None]:
+    def lines() -> Iterator[WordLine | None]:
         for number, line in read_text_lines(path):
             if not line.strip() or (number == 1 and line.startswith("-DOCSTART-")):
                 yield None
@@ -212,9 +212,9 @@ def _read_export(path: Any, gold: bool) -> Iterator[TaggedSentence]:
             parts = _EXPORT.fullmatch(line)
             if parts is None:
                 raise UserError(f"'{line[:40]}' is not a line of this export", file=name, line=number)
-            yield number, parts[1], tags.check(parts[2], number) if gold else ""
+            yield number, parts[1], tags.check(parts[2], number) if gold else "", None
 
-    return join_lines(rows(), name, gold=gold)
+    return join_lines(lines(), name, gold=gold)
 
 
 def _records(

@@ -34,6 +34,7 @@ from unmask.data.labelled.tagged_sentence import (
     WORDS,
     TaggedSentence,
     Tags,
+    WordLine,
     join_lines,
     join_words,
     split_text,
@@ -149,24 +150,20 @@ def read_columns(path: str | Path, columns: Mapping[str, str], known: Tags, *, g
     Raises:
         UserError: a line is bad; names it.
     """
+    yield from join_lines(_column_lines(path, columns, known, gold), known.name, gold=gold)
+
+
+def _column_lines(path: str | Path, columns: Mapping[str, str], known: Tags, gold: bool) -> Iterator[WordLine | None]:
+    """Yield the lines of a file with a word in each; see `read_columns`."""
     name = known.name
     word_at, tag_at = (_number(columns, column, default, name) for column, default in (("text", 0), ("label", -1)))
-    words: list[str] = []
-    tags: list[str] = []
-    first, document, width, separator = 0, None, 0, " "
-
-    def finished() -> Iterator[TaggedSentence]:
-        if words:
-            yield TaggedSentence(*join_words(words), tuple(tags), name, first, 1, document)
-            words.clear()
-            tags.clear()
-
+    document, width, separator = None, 0, " "
     for number, line in read_text_lines(path):
         if not line.strip(" \t"):
-            yield from finished()
+            yield None
             continue
         if line.split(" ")[0].split("\t")[0] == DOCUMENT:
-            yield from finished()
+            yield None
             document = 0 if document is None else document + 1
             continue
         separator = separator if width else "\t" if "\t" in line else " "
@@ -179,13 +176,9 @@ def read_columns(path: str | Path, columns: Mapping[str, str], known: Tags, *, g
             )
         _check_cells(cells, width, max(word_at, tag_at), gold, name, number)
         width = len(cells)
-        first = first if words else number
-        words.append(cells[word_at])
         if not cells[word_at].strip("\r"):
             raise UserError("the word is empty", file=name, line=number)
-        if gold:
-            tags.append(known.check(cells[tag_at].strip(), number))
-    yield from finished()
+        yield number, cells[word_at], known.check(cells[tag_at].strip(), number) if gold else "", document
 
 
 def _number(columns: Mapping[str, str], column: str, default: int, name: str) -> int:
@@ -263,7 +256,7 @@ def _table_column(wanted: str | None, names: Sequence[str], known: Sequence[str]
 
 def _table_rows(
     rows: Iterator[list[str]], names: Sequence[str], places: tuple[int, int, int], name: str, gold: bool
-) -> Iterator[tuple[int, str, str] | None]:
+) -> Iterator[WordLine | None]:
     """Yield the lines, words and tags of a table; see `join_lines`."""
     id_at, word_at, tag_at = places
     known, current, line = Tags(name), "", 1
@@ -285,7 +278,7 @@ def _table_rows(
         if gold and len(row_words) != len(row_tags):
             raise UserError(f"{len(row_words)} words, but {len(row_tags)} tags", file=name, line=line)
         row_tags = [known.check(tag, line) for tag in row_tags] if gold else row_words
-        yield from ((line, *pair) for pair in zip(row_words, row_tags, strict=True))
+        yield from ((line, *pair, None) for pair in zip(row_words, row_tags, strict=True))
 
 
 def _list_in_cell(cell: str, name: str, line: int) -> list[str]:

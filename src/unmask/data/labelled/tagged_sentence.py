@@ -280,22 +280,26 @@ def join_words(
     return "".join(text), tuple(starts), tuple(stops)
 
 
-def join_lines(rows: Iterable[tuple[int, str, str] | None], file: str, *, gold: bool) -> Iterator[TaggedSentence]:
+WordLine = tuple[int, str, str, int | None]
+"""A line of a file with a word in each: its number, the word, its tag, and the index of its document, if known."""
+
+
+def join_lines(lines: Iterable[WordLine | None], file: str, *, gold: bool) -> Iterator[TaggedSentence]:
     """Yield the sentences of a file with a word in each line.
 
     Args:
-        rows: number of the line, word and tag; None where a sentence ends.
+        lines: its lines; None where a sentence ends.
         file: name of the file.
         gold: whether there are tags.
     """
-    lines: list[tuple[int, str, str]] = []
-    for row in chain(rows, [None]):
-        if row is not None:
-            lines.append(row)
-        elif lines:
-            _, words, tags = zip(*lines, strict=True)
-            yield TaggedSentence(*join_words(words), tags if gold else (), file, lines[0][0], 1)
-            lines = []
+    held: list[WordLine] = []
+    for line in chain(lines, [None]):
+        if line is not None:
+            held.append(line)
+        elif held:
+            numbers, words, tags, documents = zip(*held, strict=True)
+            yield TaggedSentence(*join_words(words), tags if gold else (), file, numbers[0], 1, documents[0])
+            held = []
 
 
 def write_tags(entities: Sequence[Chunk], number: int, scheme: Scheme = "IOB2") -> list[str]:

@@ -32,8 +32,7 @@ _MODES = ("auto", "file", "blank-line", "line")
 _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 _TABLE_SUFFIXES = (".tsv", ".csv")
 SHOWN = 10
-"""How many of many things messages list: skipped documents, kinds of records."""
-_SHOWN = 10  # fields of a line that an error message lists
+"""How many of many things messages list: skipped documents, kinds of records, fields of a line."""
 _PARAGRAPH_BREAK = re.compile(r"\n\s*\n")
 _EMPTY = "page without text"
 _URL = "url"  # the field of records that has the address of a page, as in C4 and FineWeb
@@ -404,7 +403,7 @@ def _json_parser(name: str) -> Callable[[Line], tuple[int, SourceText]]:
 def _text_of(record: Mapping[str, Any], name: str, number: int) -> SourceText:
     """Return the text of a record, and its address if there is one."""
     if name not in record:
-        known = f" (the line has: {', '.join(list(record)[:_SHOWN])})" if record else ""
+        known = f" (the line has: {', '.join(list(record)[:SHOWN])})" if record else ""
         raise _Fault(number, f"no field '{name}'", f"pass {argument('field', 'NAME')}{known}")
     text = record[name]
     if not isinstance(text, str):

@@ -35,6 +35,7 @@ from unmask.data.tokenizers.counting import count_words, no_text, repeat
 from unmask.data.tokenizers.tokenizer import (
     BPE_SPECIAL_TOKENS,
     GENERAL_CLASS,
+    ROLES,
     SPECIAL_TOKENS,
     Kind,
     Starts,
@@ -158,13 +159,7 @@ def _fallback_starts(tokens: Sequence[str | None]) -> Starts:
 
 FALLBACK_BPE = Kind(
     name="fallback_bpe",
-    special={
-        "pad_token": "<pad>",
-        "unk_token": "<unk>",
-        "cls_token": "<bos>",
-        "sep_token": "<eos>",
-        "mask_token": "<mask>",
-    },
+    special=dict(zip(ROLES, ("<pad>", "<unk>", "<bos>", "<eos>", "<mask>"), strict=True)),
     decoder=decoders.Sequence([decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]),
     starts=_fallback_starts,
     save=write_no_vocabulary,

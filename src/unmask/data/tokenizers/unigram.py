@@ -35,6 +35,7 @@ from unmask.data.tokenizers.coverage import COVERAGE, covered_words
 from unmask.data.tokenizers.tokenizer import (
     BPE_SPECIAL_TOKENS,
     GENERAL_CLASS,
+    ROLES,
     SPECIAL_TOKENS,
     Kind,
     Starts,
@@ -151,13 +152,7 @@ def _varint(content: bytes, at: int) -> tuple[int, int]:
             raise ValueError("a number is too long")
 
 
-UNIGRAM_SPECIAL_TOKENS = {
-    "pad_token": "<pad>",
-    "unk_token": "<unk>",
-    "cls_token": "[CLS]",
-    "sep_token": "[SEP]",
-    "mask_token": "[MASK]",
-}
+UNIGRAM_SPECIAL_TOKENS = dict(zip(ROLES, ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"), strict=True))
 """Names of the special tokens in ALBERT, in the order of their ids."""
 MOST_COUNTED = 1 << 22
 """Maximum number of characters of the distinct words that are counted: the library's trainer takes about a minute of

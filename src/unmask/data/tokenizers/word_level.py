@@ -21,17 +21,11 @@ import tokenizers
 from tokenizers import Encoding, decoders, models, pre_tokenizers
 
 from unmask.data.tokenizers.counting import count_words, no_text
-from unmask.data.tokenizers.tokenizer import GENERAL_CLASS, Ids, Kind, Starts, Tokenizer, write_vocabulary
+from unmask.data.tokenizers.tokenizer import GENERAL_CLASS, ROLES, Ids, Kind, Starts, Tokenizer, write_vocabulary
 from unmask.data.tokenizers.words import BEGIN_SENTENCE, END_SENTENCE, LONGEST, Spelling, is_cut, spell
 from unmask.support.errors import UserError, counted
 
-SPECIAL_TOKENS = {
-    "pad_token": "<PAD>",
-    "unk_token": "<UNK>",
-    "cls_token": "<S>",
-    "sep_token": "</S>",
-    "mask_token": "<MASK>",
-}
+SPECIAL_TOKENS = dict(zip(ROLES, ("<PAD>", "<UNK>", "<S>", "</S>", "<MASK>"), strict=True))
 """Names of the special tokens."""
 BILM_TOKENS = {"<S>", "</S>", "<UNK>"}
 """Those that every vocabulary of bilm-tf has."""
