@@ -67,11 +67,13 @@ def write_mixture(
     check_out(out)
     _check(corpora)
     first = corpora[0]
-    copies = {part: _copies(corpora, part, shares, tokens if part == "train" else None, seed) for part in PARTS}
+    lengths = {part: [getattr(corpus, part).lengths() for corpus in corpora] for part in PARTS}
+    copies = {part: _copies(lengths[part], part, shares, tokens if part == "train" else None, seed) for part in PARTS}
     wanted = shares or tempered(corpora, 1.0)
-    resulting = [_percentages(corpora, part, copies[part]) for part in PARTS]
-    for corpus, counts, share, *percentages in zip(corpora, copies["train"], wanted, *resulting, strict=True):
-        times = share_read(corpus.train, counts)
+    read = {part: np.array(list(map(np.dot, copies[part], lengths[part]))) for part in PARTS}  # tokens, (corpora,)
+    resulting = [100 * read[part] / max(1, read[part].sum()) for part in PARTS]
+    for corpus, number, share, *percentages in zip(corpora, read["train"], wanted, *resulting, strict=True):
+        times = number / max(1, corpus.train.num_tokens)
         if times > most_repeats:
             raise UserError(
                 f"would be read {times:.3g} times",
@@ -123,29 +125,14 @@ def _check(corpora: Sequence[Corpus]) -> None:
         seen.add(place)
 
 
-def _percentages(
-    corpora: Sequence[Corpus], part: str, copies: Sequence[npt.NDArray[np.int64]]
-) -> npt.NDArray[np.float64]:
-    """Return the percentage of each corpus in the tokens that are read of a part, (corpora,)."""
-    pairs = zip(corpora, copies, strict=True)
-    tokens = np.array([_tokens_read(getattr(corpus, part), counts) for corpus, counts in pairs])
-    return 100 * tokens / max(1, tokens.sum())
-
-
-def _tokens_read(documents: Documents, copies: npt.NDArray[np.int64]) -> int:
-    return int((copies * documents.lengths()).sum())
-
-
-def share_read(documents: Documents, copies: npt.NDArray[np.int64]) -> float:
-    """Return how many times the tokens of documents are read on average."""
-    return _tokens_read(documents, copies) / max(1, documents.num_tokens)
-
-
 def _copies(
-    corpora: Sequence[Corpus], part: str, wanted: Sequence[float] | None, tokens: float | None, seed: int
+    lengths: Sequence[npt.NDArray[np.int64]],
+    part: str,
+    wanted: Sequence[float] | None,
+    tokens: float | None,
+    seed: int,
 ) -> list[npt.NDArray[np.int64]]:
-    """Return how many times each document of a part of each corpus is read, (documents,) each."""
-    lengths = [getattr(corpus, part).lengths() for corpus in corpora]
+    """Return how many times each document of a part of each corpus is read, given their lengths, (documents,) each."""
     sizes = np.array([length.sum() for length in lengths])
     if wanted is None and tokens is None:
         return [np.ones(len(length), np.int64) for length in lengths]
