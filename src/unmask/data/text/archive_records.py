@@ -10,7 +10,7 @@ it without a word: here it is named, and reading goes on at the next record that
             that expands to more than `MAX_RATIO` times its size is not read on
 
 What is read from a place on does not depend on what is before it, nor on blocks: a member, or a record of a plain
-file, is read in the same way from wherever reading begins. So a large file can be read in sections (`Bounds`).
+file, is read in the same way from wherever reading begins. So a large file can be read in sections.
 
 ISO 28500:2017 (WARC 1.1), of which all versions since 0.17 are read; ARC 1 and 2 (Burner and Kahle 1996).
 """
@@ -59,20 +59,6 @@ class Damage(NamedTuple):
 
     number: int
     reason: str
-
-
-class Bounds(NamedTuple):
-    """Which records of a file are read: those that begin from a place on, up to the first that begins at another one.
-
-    Attributes:
-        start: the place in the file, in bytes, of a record (of a member that begins with one, if they are compressed).
-        stop: the other place; None: all.
-        before: number of records before the first.
-    """
-
-    start: int = 0
-    stop: int | None = None
-    before: int = 0
 
 
 class _Header(NamedTuple):
@@ -291,18 +277,19 @@ def _beginning(packed: bytes) -> bytes:
 
 
 def read_records(
-    file: BinaryIO,
-    form: str,
-    bounds: Bounds = Bounds(),  # noqa: B008 (frozen)
+    file: BinaryIO, form: str, start: int = 0, stop: int | None = None, before: int = 0
 ) -> Iterator[Record | Damage]:
     """Read the records of a file.
 
     Args:
         file: the file; compressed by gzip, or not.
         form: "warc" or "arc".
-        bounds: which records.
+        start: the place in the file, in bytes, of the first record that is read (of a member that begins with one, if
+            they are compressed).
+        stop: the place from which on the next record ends reading; None: all are read.
+        before: number of records before the first.
     """
-    return _read_records(_Stream(file, _STARTS[form], bounds.start, bounds.stop), bounds.before)
+    return _read_records(_Stream(file, _STARTS[form], start, stop), before)
 
 
 def find_record(file: BinaryIO, form: str, start: int) -> int | None:

@@ -16,7 +16,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
-from unmask.data.text.archive_records import Bounds, Damage, Record, read_records
+from unmask.data.text.archive_records import Damage, Record, read_records
 from unmask.data.text.content import START, recognize, recognize_binary
 from unmask.data.text.encodings import encoding_of
 from unmask.data.text.files import MAX_DOCUMENT, TOO_LONG, on_disk, open_binary, read_at_most
@@ -53,10 +53,10 @@ def read_html(path: str | Path) -> Iterator[Page]:
 
 
 def _read_archive(path: str | Path, *, form: str) -> Iterator[Page]:
-    section = Bounds(path.start, path.stop, path.before) if isinstance(path, Section) else None
+    section = (path.start, path.stop, path.before) if isinstance(path, Section) else ()
     if section or Path(path).suffix.lower() == ".gz":  # its damage is dealt with where records are read
         with on_disk(path) as file, Path(file).open("rb") as stored:
-            yield from map(_page, read_records(stored, form, section or Bounds()))
+            yield from map(_page, read_records(stored, form, *section))
     else:
         with open_binary(path) as stream:
             yield from map(_page, read_records(stream, form))
