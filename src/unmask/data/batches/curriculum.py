@@ -16,7 +16,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 from unmask.data.batches.batch import Batch, Sample, collate
@@ -157,16 +157,14 @@ class Curriculum:
         *ends, _ = accumulate(stage.share for stage in self.stages)
         ends.append(1.0)
         begins = [0.0, *ends[:-1]]
-        for stage in range(1, len(ends)):
-            if self._same_masking(stage - 1, stage):
-                begins[stage] = begins[stage - 1]
-        for stage in reversed(range(1, len(ends))):
-            if self._same_masking(stage - 1, stage):
-                ends[stage - 1] = ends[stage]
+        continued = [
+            stage for stage, (feed, other) in enumerate(pairwise(self.feeds), 1) if feed.masking == other.masking
+        ]
+        for stage in continued:
+            begins[stage] = begins[stage - 1]
+        for stage in reversed(continued):
+            ends[stage - 1] = ends[stage]
         return list(zip(begins, ends, strict=True))
-
-    def _same_masking(self, first: int, second: int) -> bool:
-        return self.feeds[first].masking == self.feeds[second].masking
 
 
 class StagedSource:

@@ -305,7 +305,7 @@ def _read(table: DelimitedFile, wanted: Wanted, row_labels: RowLabels, omitted: 
     header = first[1] if remaining is rows else None
     if header is None:
         wanted.check_no_header(selected, first[1], name, first[0])
-    names = distinct_names(cell.strip() for cell in header) if header else [str(number) for number in range(width)]
+    names = distinct_names(header) if header else [str(number) for number in range(width)]
     for line, cells in remaining:
         if cells == header:
             raise UserError(

@@ -108,7 +108,7 @@ def read_table(path: str | Path, form: str) -> Iterator[tuple[int, Record]]:
     table = DelimitedFile(path, form, bool, header=True)
     rows = ((line, cells) for line, cells in table.rows() if cells not in ([], [""]))
     _, header = next(rows, (0, []))
-    names = distinct_names(cell.strip() for cell in header)
+    names = distinct_names(header)
     for line, cells in rows:
         if len(cells) != len(names):
             raise UserError(f"{counted(len(cells), 'column')} where there should be {len(names)}", file=path, line=line)

@@ -85,15 +85,15 @@ def read_spiece(path: Path) -> SentencePieceModel:
     try:
         for number, value in _fields(content):
             if number == _PIECES:
-                piece = dict(_fields(_of(bytes, value)))
+                piece = dict(_fields(_bytes(value)))
                 if piece.get(_TYPE) == _UNKNOWN:
                     unknown.append(len(pieces))
-                score = struct.unpack("<f", _of(bytes, piece.get(_SCORE, bytes(4))))[0]
-                pieces.append((_of(bytes, piece[_PIECE]).decode(), score))
+                score = struct.unpack("<f", _bytes(piece.get(_SCORE, bytes(4))))[0]
+                pieces.append((_bytes(piece[_PIECE]).decode(), score))
             elif number == _TRAINER:
-                kind = dict(_fields(_of(bytes, value))).get(_MODEL_TYPE, _UNIGRAM)
+                kind = dict(_fields(_bytes(value))).get(_MODEL_TYPE, _UNIGRAM)
             elif number == _NORMALIZER:
-                charsmap = _of(bytes, dict(_fields(_of(bytes, value))).get(_CHARSMAP, b""))
+                charsmap = _bytes(dict(_fields(_bytes(value))).get(_CHARSMAP, b""))
     except (ValueError, KeyError, IndexError, TypeError, struct.error) as error:
         raise UserError("is not a valid SentencePiece model", file=path, remedy="copy it again") from error
     if not pieces:
@@ -105,9 +105,9 @@ def read_spiece(path: Path) -> SentencePieceModel:
     return SentencePieceModel(pieces, unknown[0], charsmap)
 
 
-def _of(kind: type[bytes], value: object) -> bytes:
-    if not isinstance(value, kind):
-        raise TypeError(f"not {kind.__name__}")
+def _bytes(value: object) -> bytes:
+    if not isinstance(value, bytes):
+        raise TypeError("not bytes")
     return value
 
 
