@@ -34,8 +34,8 @@ import msgspec
 
 from unmask.data.labelled.json_file import Place, claim, decode_object
 from unmask.data.labelled.question_files import Answer, Question, describe_kinds, read_answer, read_questions
-from unmask.data.labelled.question_rows import coqa_story, quac_paragraph, read_question_rows
-from unmask.data.labelled.records import has_rows
+from unmask.data.labelled.question_rows import coqa_story, quac_paragraph
+from unmask.data.labelled.records import has_rows, read_placed
 from unmask.data.labelled.table import Source
 from unmask.data.text.files import display_name
 from unmask.metrics.question_answering import normalize, overlap
@@ -123,7 +123,7 @@ def _read_quac(source: Source, gold: bool) -> Iterator[QuacQuestion]:
 
 def _quac_paragraphs(source: Source) -> Iterator[tuple[Place, dict[str, Any]]]:
     if has_rows(source):
-        for place, row in read_question_rows(source, "QuAC"):
+        for place, row in read_placed(source, "QuAC"):
             yield place, quac_paragraph(row, place)
         return
     top = Place(display_name(source), form="QuAC")
@@ -262,7 +262,7 @@ def best_span(passage: str, start: int, end: int, answer: str) -> tuple[int, int
 
 def _coqa_stories(source: Source) -> Iterator[tuple[Place, dict[str, Any]]]:
     if has_rows(source):
-        for number, (place, row) in enumerate(read_question_rows(source, "CoQA"), 1):
+        for number, (place, row) in enumerate(read_placed(source, "CoQA"), 1):
             yield place, coqa_story(row, place, number)
         return
     top = Place(display_name(source), form="CoQA")

@@ -26,8 +26,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from unmask.data.labelled.json_file import Place, claim, decode_object
-from unmask.data.labelled.question_rows import read_question_rows
-from unmask.data.labelled.records import has_rows
+from unmask.data.labelled.records import has_rows, read_placed
 from unmask.data.labelled.spans import COUNTINGS
 from unmask.data.labelled.table import Source
 from unmask.data.text.files import display_name
@@ -225,7 +224,7 @@ def _read_file(path: str | Path, gold: bool) -> Iterator[Question]:
 def _read_rows(source: Source, gold: bool) -> Iterator[Question]:
     """Yield the questions of rows, with the offsets of answers as stated."""
     seen: dict[str, str] = {}
-    for place, row in read_question_rows(source, "SQuAD"):
+    for place, row in read_placed(source, "SQuAD"):
         record = {**row, "id": place.path.removeprefix("row ") if row.get("id") is None else row["id"]}
         if gold:
             answers = _paired(record, place)
