@@ -64,13 +64,12 @@ def read_samples(directory: Path, everything: bool) -> dict[str, float]:
     """Open a corpus and cut its first samples, or all; return the seconds of both and the peak memory."""
     from unmask.data.batches.frame import Frame
     from unmask.data.batches.sentence_pairs import SentencePairsSettings
-    from unmask.data.batches.sources import CorpusSource
 
     start = time.perf_counter()
     corpus = unmask.open_corpus(directory)
     opened = time.perf_counter()
     words = corpus.tokenizer
-    source = CorpusSource(corpus.train, SentencePairsSettings(length=128), Frame(words.cls, words.sep), seed=0)
+    source = SentencePairsSettings(length=128).source(corpus.train, Frame(words.cls, words.sep), seed=0)
     _, cursor = source.take(source.start, sequences=32)
     cut = time.perf_counter()
     while everything and cursor[0] == 0:

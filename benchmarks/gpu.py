@@ -40,7 +40,7 @@ from torch._C._autograd import DeviceType
 
 import unmask
 from unmask.data.batches.batch import Batch, Sample, collate
-from unmask.data.batches.masking import TokenMasking, TokenMaskingSettings
+from unmask.data.batches.masking import Masking, TokenMaskingSettings
 from unmask.data.batches.rng import derive_rng
 from unmask.families.bert import BertSettings
 from unmask.families.modernbert import ModernBertSettings
@@ -204,7 +204,7 @@ def _learner(settings: BertSettings | ModernBertSettings) -> tuple[Learner, Batc
     body = settings.build(VOCABULARY)
     learner = Learner(body, {"masked_lm": MaskedLMSettings().build(BuildContext(body))})
     special = frozenset(range(FIRST_WORD))
-    masking = TokenMasking(TokenMaskingSettings(), vocabulary=VOCABULARY, mask=MASK, special=special)
+    masking = Masking(TokenMaskingSettings(), vocabulary=VOCABULARY, mask=MASK, special=special)
     samples = []
     for place, length in enumerate(LENGTHS):
         rng = derive_rng(0, "text", place)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from unmask.data.batches.batch import collate
-from unmask.data.labelled.labelled_file import NegativeRow
+from unmask.data.labelled.labelled_file import Row
 from unmask.objectives.learner import Learner, joint_gradients
 from unmask.support.settings import parse_overrides, write
 from unmask.tasks.embedding import Embedding
@@ -23,7 +23,7 @@ def make_rows(rng, documents, number, negatives):
     sizes = [2 + (int(rng.integers(1, negatives + 1)) if line and negatives else negatives) for line in range(number)]
     rows = [[sentences[index] for index in rng.choice(len(sentences), size, replace=False)] for size in sizes]
     return [
-        NegativeRow({"text": texts[0], "text_b": texts[1]}, "a.tsv", line, negatives=tuple(texts[2:]))
+        Row({"text": texts[0], "text_b": texts[1]}, "a.tsv", line, negatives=tuple(texts[2:]))
         for line, texts in enumerate(rows, 2)
     ]
 

@@ -10,7 +10,7 @@ from transformers import ElectraForMaskedLM, ElectraForPreTraining
 
 from unmask.data.batches.batch import collate
 from unmask.data.batches.frame import Frame
-from unmask.data.batches.masking import TokenMasking, TokenMaskingSettings
+from unmask.data.batches.masking import Masking, TokenMaskingSettings
 from unmask.data.batches.rng import derive_rng
 from unmask.families.albert import AlbertSettings
 from unmask.families.checkpoints import huggingface
@@ -42,7 +42,7 @@ def build(settings=SETTINGS, size=0.5):
 
 def samples(number=6, seed=0):
     rng = np.random.default_rng(seed)
-    mask = TokenMasking(TokenMaskingSettings(rate=0.3), vocabulary=VOCABULARY, mask=4, special=frozenset(range(5)))
+    mask = Masking(TokenMaskingSettings(rate=0.3), vocabulary=VOCABULARY, mask=4, special=frozenset(range(5)))
     made = []
     for index in range(number):
         sample = Frame(2, 3).wrap(*(rng.integers(5, VOCABULARY, rng.integers(1, 25)) for _ in range(2)))

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from unmask.data.batches.batch import Sample, collate
-from unmask.data.labelled.labelled_file import NegativeRow, Row
+from unmask.data.labelled.labelled_file import Row
 from unmask.families.checkpoints.sentence_files import read_pooling
 from unmask.families.checkpoints.sentence_modules import MODES, Pooling
 from unmask.inference.evaluation.evaluate_model import evaluate
@@ -219,7 +219,7 @@ PAIRS = [("the dog sees", "the cat"), ("a poem", "the old town"), ("the river", 
 def test_the_matryoshka_loss_is_that_of_sentence_transformers(tokenizer, recipe, weights, negatives):
     rows = [Row({"text": first, "text_b": second}, "a.tsv", 2) for first, second in PAIRS]
     if negatives:
-        rows = [NegativeRow(row.values, "a.tsv", 2, negatives=(f"sea {number}",)) for number, row in enumerate(rows)]
+        rows = [Row(row.values, "a.tsv", 2, negatives=(f"sea {number}",)) for number, row in enumerate(rows)]
     task = Embedding(length=32, temperature=0.05, matryoshka=(4, 8), matryoshka_weights=weights)
     body = recipe.encoder.build(tokenizer.size)
     learner = Learner(body, {"embedding": task.build(body.head, ())}).eval()

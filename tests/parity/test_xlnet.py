@@ -16,7 +16,7 @@ import transformers
 import unmask
 from unmask.data.batches.batch import TARGETS, collate, collate_readings
 from unmask.data.batches.frame import Frame
-from unmask.data.batches.paired_streams import PairedText
+from unmask.data.batches.paired_streams import PairedStreamsSettings
 from unmask.data.batches.permutation_masking import PermutationMaskingSettings
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.unigram import train_unigram
@@ -60,16 +60,18 @@ def from_theirs(theirs, directory):
 def windows(step):
     """Return a window of each stream, half of them backwards."""
     rng = np.random.default_rng(step)
-    text = PairedText(Frame(CLS, SEP, last=True), LENGTH, REUSE)
+    frame, text = Frame(CLS, SEP, last=True), PairedStreamsSettings(length=LENGTH, streams=2, reuse=REUSE)
     mask = PermutationMaskingSettings().build(
         vocabulary=VOCABULARY, mask=6, special=frozenset(range(7)), begins=np.ones_like
     )
 
     def rows():
-        return np.stack([rng.integers(7, VOCABULARY, text.capacity), rng.random(text.capacity) < 0.2], 1)
+        size = text.capacity(frame)
+        return np.stack([rng.integers(7, VOCABULARY, size), rng.random(size) < 0.2], 1)
 
     made = [
-        text.window(rows(), number >= STREAMS // 2, rng, rows).named((0, step, number)) for number in range(STREAMS)
+        text.window(frame, rows(), number >= STREAMS // 2, rng, rows).named((0, step, number))
+        for number in range(STREAMS)
     ]
     return [replace(mask(sample, rng), stream=number) for number, sample in enumerate(made)]
 

@@ -37,15 +37,9 @@ LAYOUT = '''
 from unmask.data.batches.layout import LayoutSettings
 
 class SentencesSettings(LayoutSettings, frozen=True, kw_only=True, tag="sentences"):
-    def build(self, frame, length):
-        return Sentences(frame, length)
-
-class Sentences:
-    def __init__(self, frame, length):
-        self.frame, self.capacity = frame, frame.capacity(length, texts=1)
-
-    def cut(self, documents, indices, rng):
-        return [self.frame.wrap(ids[: self.capacity]) for index in indices for ids in documents.sentences(index)]
+    def cut(self, frame, documents, indices, rng):
+        capacity = frame.capacity(self.length, texts=1)
+        return [frame.wrap(ids[:capacity]) for index in indices for ids in documents.sentences(index)]
 '''
 FAMILY = '''
 """BERT under another name."""

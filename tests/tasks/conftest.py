@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from unmask.data.batches.batch import collate
-from unmask.data.labelled.labelled_file import NegativeRow, Row
+from unmask.data.labelled.labelled_file import Row
 from unmask.objectives.learner import joint_gradients
 from unmask.recipes.recipe import FinetuningRecipe, read_recipe
 from unmask.support.settings import convert, parse_overrides, put, write
@@ -67,7 +67,7 @@ def pair_rows(pairs, *, negatives):
     if not negatives:
         return [Row({"text": first, "text_b": second}, "a.tsv", 2) for first, second in pairs]
     return [
-        NegativeRow({"text": first, "text_b": second}, "a.tsv", 2, negatives=(f"sea {number} garden",))
+        Row({"text": first, "text_b": second}, "a.tsv", 2, negatives=(f"sea {number} garden",))
         for number, (first, second) in enumerate(pairs)
     ]
 

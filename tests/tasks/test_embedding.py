@@ -13,7 +13,7 @@ from torch.nn.functional import cosine_similarity
 import unmask
 from unmask.cli.main import main
 from unmask.data.batches.batch import collate
-from unmask.data.labelled.labelled_file import NegativeRow, Row, read_rows
+from unmask.data.labelled.labelled_file import Row, read_rows
 from unmask.families.checkpoints.sentence_files import read_pooling
 from unmask.families.checkpoints.sentence_modules import Pooling, write_pooling
 from unmask.model.model import Model, save_model
@@ -35,7 +35,7 @@ def make(pairs, scores=None):
     rows = [dict(zip(("text", "text_b"), texts, strict=False)) for texts in pairs]
     rows = rows if scores is None else [{**row, "label": label} for row, label in zip(rows, scores, strict=True)]
     return [
-        NegativeRow(values, "a.tsv", line, negatives=tuple(texts[2:])) if texts[2:] else Row(values, "a.tsv", line)
+        Row(values, "a.tsv", line, negatives=tuple(texts[2:])) if texts[2:] else Row(values, "a.tsv", line)
         for line, (values, texts) in enumerate(zip(rows, pairs, strict=True), 2)
     ]
 

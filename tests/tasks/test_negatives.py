@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from unmask.data.batches.batch import collate
 from unmask.data.labelled.duplicates import overlap
-from unmask.data.labelled.labelled_file import NegativeRow, parse_columns
+from unmask.data.labelled.labelled_file import Row, parse_columns
 from unmask.objectives.learner import Learner
 from unmask.support.errors import UserError
 from unmask.tasks.embedding import Embedding
@@ -103,7 +103,7 @@ def loss_and_vectors(rows, tokenizer, recipe, **options):
 
 
 def make(texts):
-    return [NegativeRow({"text": a, "text_b": b}, "a.tsv", 2, negatives=tuple(of)) for a, b, *of in texts]
+    return [Row({"text": a, "text_b": b}, "a.tsv", 2, negatives=tuple(of)) for a, b, *of in texts]
 
 
 def test_known_second_texts_are_no_negatives_of_other_rows(tokenizer, recipe):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from unmask.data.labelled.columns import Fields
 from unmask.data.labelled.label_cells import is_written
-from unmask.data.labelled.labelled_file import Row, UnlabelledRow, read_rows
+from unmask.data.labelled.labelled_file import Row, read_rows
 from unmask.data.labelled.span_export import export_labels
 from unmask.inference.stream import check_table
 from unmask.support.errors import UserError
@@ -189,7 +189,7 @@ def test_many_rows_are_written_in_parts():
 
 @pytest.mark.parametrize("name", ["out.doccano.jsonl", "out.labelstudio.json"])
 def test_labels_are_written_as_annotators_import_them(name):
-    path, row = Path(name), UnlabelledRow({"text": "a", "text_b": "b"}, "a.csv", 2, source={"text": "a", "id": 7})
+    path, row = Path(name), Row({"text": "a", "text_b": "b"}, "a.csv", 2, source={"text": "a", "id": 7})
     single = Classification(), Prediction("a", "yes", {"no": 0.25, "yes": 0.75}, text_b="b")
     several = MultiLabel(), Labels("a", ("x", "y"), {"x": 0.9, "y": 0.8, "z": 0.1}, text_b="b")
     for task, prediction in (single, several):

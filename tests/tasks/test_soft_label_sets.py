@@ -9,7 +9,7 @@ from sklearn.metrics import brier_score_loss, f1_score, log_loss
 from torch.nn import functional
 
 from unmask.data.batches.batch import collate
-from unmask.data.labelled.labelled_file import Row, SoftSetRow
+from unmask.data.labelled.labelled_file import Row
 from unmask.families.bert import BertSettings
 from unmask.inference.evaluation.scoring import evaluate_task
 from unmask.metrics.intervals import measure_all
@@ -31,7 +31,7 @@ def rows_of(values, hard=()):
         place = {"text": f"the cat {line}"}, "soft.jsonl", line
         labels = tuple(label for label, value in zip(LABELS, p, strict=True) if value > 0.5)
         probabilities = {label: float(value) for label, value in zip(LABELS, p, strict=True) if value}
-        rows.append(Row(*place, labels) if line in hard else SoftSetRow(*place, labels, probabilities))
+        rows.append(Row(*place, labels) if line in hard else Row(*place, labels, probabilities))
     return rows
 
 
@@ -102,7 +102,7 @@ def test_labels_of_the_file_are_those_with_a_probability():
 
 
 def test_an_unknown_name_is_refused(tokenizer):
-    row = SoftSetRow({"text": "x"}, "soft.jsonl", 7, ("a",), {"a": 0.9, "z": 0.1})
+    row = Row({"text": "x"}, "soft.jsonl", 7, ("a",), {"a": 0.9, "z": 0.1})
     with pytest.raises(UserError, match=r"soft\.jsonl:7: unknown label 'z'; the model knows a, b, c"):
         MultiLabel().frame(tokenizer, [row], LABELS, gold=True)
 

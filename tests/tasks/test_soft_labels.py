@@ -9,7 +9,7 @@ from sklearn.metrics import brier_score_loss, log_loss
 from torch.nn import functional
 
 from unmask.data.batches.batch import collate
-from unmask.data.labelled.labelled_file import Row, SoftRow
+from unmask.data.labelled.labelled_file import Row
 from unmask.families.bert import BertSettings
 from unmask.inference.evaluation.scoring import evaluate_task
 from unmask.metrics.intervals import measure_all
@@ -35,7 +35,7 @@ def rows_of(values, hard=()):
     for line, p in enumerate(values):
         place = {"text": f"the cat {line}", "label": LABELS[int(np.argmax(p))]}, "soft.jsonl", line
         distribution = dict(zip(LABELS, map(float, p), strict=True))
-        rows.append(Row(*place) if line in hard else SoftRow(*place, distribution=distribution))
+        rows.append(Row(*place) if line in hard else Row(*place, probabilities=distribution))
     return rows
 
 
@@ -91,7 +91,7 @@ def test_labels_and_balanced_weights_are_those_of_the_distributions():
 
 
 def test_an_unknown_name_is_refused(tokenizer):
-    row = SoftRow({"text": "x", "label": "a"}, "soft.jsonl", 7, distribution={"a": 0.9, "z": 0.1})
+    row = Row({"text": "x", "label": "a"}, "soft.jsonl", 7, probabilities={"a": 0.9, "z": 0.1})
     with pytest.raises(UserError, match=r"soft\.jsonl:7: unknown label 'z'; the model knows a, b, c"):
         Classification().frame(tokenizer, [row], LABELS, gold=True)
 

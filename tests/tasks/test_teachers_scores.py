@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from unmask.data.batches.batch import collate
-from unmask.data.labelled.labelled_file import NegativeRow
+from unmask.data.labelled.labelled_file import Row
 from unmask.model.model import build_encoder
 from unmask.objectives.learner import Learner
 from unmask.support.errors import UserError
@@ -19,7 +19,7 @@ from unmask.tasks.sparse import Sparse
 
 
 def make(texts):
-    return [NegativeRow({"text": a, "text_b": b}, "a.tsv", 2, negatives=tuple(of)) for a, b, *of in texts]
+    return [Row({"text": a, "text_b": b}, "a.tsv", 2, negatives=tuple(of)) for a, b, *of in texts]
 
 
 def losses_and_vectors(some, tokenizer, recipe):

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from unmask.data.batches.frame import Frame
-from unmask.data.batches.layout import Single
-from unmask.data.batches.masking import TokenMasking, TokenMaskingSettings
+from unmask.data.batches.layout import SingleSettings
+from unmask.data.batches.masking import Masking, TokenMaskingSettings
 from unmask.data.batches.registries import LAYOUTS, MASKINGS
 from unmask.data.batches.rng import derive_rng
 from unmask.data.text.documents import Skipped, TextOptions, read_documents
@@ -91,20 +91,22 @@ def test_faults_of_maskings_are_found(monkeypatch):
         return sample
 
     draws = itertools.cycle([0.0, 0.95])  # every token is masked, then every one stays
-    monkeypatch.setattr(TokenMasking, "draw", lambda self, masked, rng: np.full(len(masked), next(draws)))
+    monkeypatch.setattr(TokenMaskingSettings, "draw", lambda self, masked, rng: np.full(len(masked), next(draws)))
     with pytest.raises(AssertionError, match="another source than its rng"):
         check_masking("token")
-    monkeypatch.setattr(TokenMasking, "__call__", in_place)
+    monkeypatch.setattr(Masking, "__call__", in_place)
     with pytest.raises(AssertionError, match="changes its input"):
         check_masking("token")
 
 
 def test_faults_of_layouts_are_found(monkeypatch):
-    cut, rng = Single.cut, np.random.default_rng(0)
-    monkeypatch.setattr(Single, "cut", lambda *args: [one.add(ids=rng.permutation(one.ids)) for one in cut(*args)])
+    cut, rng = SingleSettings.cut, np.random.default_rng(0)
+    monkeypatch.setattr(
+        SingleSettings, "cut", lambda *args: [one.add(ids=rng.permutation(one.ids)) for one in cut(*args)]
+    )
     with pytest.raises(AssertionError, match="another source than its rng"):
         check_layout("single")
-    monkeypatch.setattr(Single, "cut", lambda *args: [one.add(ids=one.ids + 1000) for one in cut(*args)])
+    monkeypatch.setattr(SingleSettings, "cut", lambda *args: [one.add(ids=one.ids + 1000) for one in cut(*args)])
     with pytest.raises(AssertionError, match="not in the vocabulary"):
         check_layout("single")
 

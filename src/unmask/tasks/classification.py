@@ -21,7 +21,7 @@ from torch.nn.functional import one_hot
 
 from unmask.data.batches.batch import Batch
 from unmask.data.labelled.columns import Fields
-from unmask.data.labelled.labelled_file import Row, SoftRow
+from unmask.data.labelled.labelled_file import Row
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.metrics import classification as metrics
 from unmask.metrics.intervals import Measure, measure_all
@@ -32,7 +32,7 @@ from unmask.support.errors import UserError
 from unmask.support.model_card import Card
 from unmask.support.transfer import to_device
 from unmask.tasks.explained import Decision, Explanation
-from unmask.tasks.gold_labels import label_numbers, positive_label, soft_labels, sort_labels, votes_of
+from unmask.tasks.gold_labels import are_soft, label_numbers, positive_label, soft_labels, sort_labels, votes_of
 from unmask.tasks.mistakes import Mistake
 from unmask.tasks.pooled_head import (
     NONE,
@@ -156,7 +156,7 @@ class Classification(TextTask, frozen=True, kw_only=True, tag="classification"):
 
     def labels_of(self, example: Row) -> tuple[str, ...]:
         """See `Task`: of a soft label, all that have a probability."""
-        return tuple(example.distribution) if isinstance(example, SoftRow) else (example.values["label"],)
+        return (example.values["label"],) if example.probabilities is None else tuple(example.probabilities)
 
     def settle(self, examples: Sequence[Row], labels: Sequence[str]) -> Classification:
         """See `Task`: "balanced" weights become numbers whose mean over the examples is 1; positive label, thresholds.
@@ -173,7 +173,7 @@ class Classification(TextTask, frozen=True, kw_only=True, tag="classification"):
         task = msgspec.structs.replace(task, threshold=threshold)
         if self.weights != "balanced":
             return task
-        if any(isinstance(row, SoftRow) for row in examples):
+        if are_soft(examples):
             counts = soft_labels(examples, labels).sum(0)
         weights = len(examples) / (len(labels) * np.maximum(1, counts))
         return msgspec.structs.replace(task, weights=tuple(weights.tolist()))
@@ -224,7 +224,7 @@ class Classification(TextTask, frozen=True, kw_only=True, tag="classification"):
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`."""
         targets = {"classification": np.array(label_numbers(examples, labels), np.int64)[:, None]} if gold else None
-        if targets and any(isinstance(row, SoftRow) for row in examples):
+        if targets and are_soft(examples):
             targets[SOFT] = soft_labels(examples, labels).astype(np.float32)
         texts = self.frame_texts(tokenizer, examples, targets)
 
@@ -269,7 +269,7 @@ class Classification(TextTask, frozen=True, kw_only=True, tag="classification"):
         """See `Task`."""
         positive = labels.index(self.positive) if self.positive in labels else 1
         measure = metrics.measure(*gold_and_predicted(examples, predictions, labels), len(labels), positive)
-        if not any(isinstance(row, SoftRow) for row in examples):
+        if not are_soft(examples):
             return measure
         probabilities = np.array([[prediction.scores[label] for label in labels] for prediction in predictions])
         return metrics.with_soft_labels(measure, soft_labels(examples, labels), probabilities)

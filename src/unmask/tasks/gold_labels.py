@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from unmask.data.labelled.label_spellings import LONGEST_NUMBER, shown
-from unmask.data.labelled.labelled_file import Row, SoftRow, SoftSetRow
+from unmask.data.labelled.labelled_file import Row
 from unmask.support.errors import UserError, counted
 from unmask.support.messages import setting
 
@@ -42,6 +42,11 @@ def label_numbers(rows: Sequence[Row], labels: Sequence[str]) -> list[int]:
     return [numbers[row.values["label"]] for row in rows]
 
 
+def are_soft(rows: Iterable[Row]) -> bool:
+    """Return whether any of the rows has soft labels."""
+    return any(row.probabilities is not None for row in rows)
+
+
 def soft_labels(rows: Sequence[Row], labels: Sequence[str]) -> np.ndarray:
     """Return the probability of each label of each row, (rows, labels): 0 or 1 if its labels are not soft.
 
@@ -60,16 +65,14 @@ def soft_labels(rows: Sequence[Row], labels: Sequence[str]) -> np.ndarray:
 
 def _probabilities(row: Row) -> Mapping[str, float]:
     """Return the probabilities of a row's labels, of which it has one or, if `labels` is set, any number."""
-    if isinstance(row, SoftRow):
-        return row.distribution
-    if isinstance(row, SoftSetRow):
+    if row.probabilities is not None:
         return row.probabilities
     return dict.fromkeys((row.values["label"],) if row.labels is None else row.labels, 1.0)
 
 
 def votes_of(rows: Sequence[Row]) -> list[tuple[Any, ...]]:
     """Return the votes of the rows that have some: a label of each annotator, or a set of labels."""
-    return [row.votes for row in rows if isinstance(row, SoftRow | SoftSetRow) and row.votes]
+    return [row.votes for row in rows if row.votes]
 
 
 def positive_label(wanted: str, labels: Sequence[str], counts: np.ndarray) -> str:

@@ -25,7 +25,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from unmask.data.batches.batch import Batch, Sample
 from unmask.data.labelled.columns import Fields
 from unmask.data.labelled.label_cells import SEPARATOR
-from unmask.data.labelled.labelled_file import Row, SoftSetRow
+from unmask.data.labelled.labelled_file import Row
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.metrics import classification as metrics
 from unmask.metrics.intervals import Measure, measure_all
@@ -36,7 +36,7 @@ from unmask.support.errors import UserError
 from unmask.support.model_card import Card
 from unmask.support.transfer import to_device
 from unmask.tasks.explained import Decision, Explanation
-from unmask.tasks.gold_labels import soft_labels, sort_labels, votes_of
+from unmask.tasks.gold_labels import are_soft, soft_labels, sort_labels, votes_of
 from unmask.tasks.mistakes import Mistake
 from unmask.tasks.pooled_head import ProbedHead, Weights, binary_focal_loss, check_focal, check_weights, weights_of
 from unmask.tasks.routes import Scored
@@ -137,7 +137,7 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, tag="multi-label"):
     def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
         """See `Task`: sorted by value if all labels are integers, alphabetically otherwise."""
         names = {name for row in examples for name in self.labels_of(row)}
-        soft = any(isinstance(row, SoftSetRow) for row in examples)
+        soft = are_soft(examples)
         if not names or (not soft and all(len(row.labels or ()) == len(names) for row in examples)):
             raise UserError(
                 f"all {len(examples)} examples have {'the same labels' if names else 'no label'}",
@@ -148,7 +148,7 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, tag="multi-label"):
 
     def labels_of(self, example: Row) -> tuple[str, ...]:
         """See `Task`: of soft labels, all that have a probability."""
-        return tuple(example.probabilities) if isinstance(example, SoftSetRow) else example.labels or ()
+        return tuple(example.labels or () if example.probabilities is None else example.probabilities)
 
     def settle(self, examples: Sequence[Row], labels: Sequence[str]) -> MultiLabel:
         """See `Task`: "balanced" weights become numbers; a label without positive or negative examples has weight 1."""
@@ -258,7 +258,7 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, tag="multi-label"):
         """See `Task`."""
         predicted, scores = _predicted(predictions, labels), _probabilities(predictions, labels)
         measure = metrics.measure_label_sets(_gold(examples, labels), predicted, scores)
-        if not any(isinstance(row, SoftSetRow) for row in examples):
+        if not are_soft(examples):
             return measure
         return metrics.with_soft_label_sets(measure, soft_labels(examples, labels), scores)
 
@@ -277,7 +277,7 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, tag="multi-label"):
                 metrics.measure_label_sets(gold, without, probabilities), len(gold)
             )
             details["thresholds"] = compare(labels, np.array(self.threshold), gold, without, predicted)
-        if any(isinstance(row, SoftSetRow) for row in examples):
+        if are_soft(examples):
             distances = metrics.soft_sets_by_label(soft_labels(examples, labels), probabilities, labels)
             details["by_label"] = {label: scores | distances[label] for label, scores in by_label.items()}
             if votes := votes_of(examples):

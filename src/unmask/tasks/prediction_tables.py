@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from unmask.data.labelled.label_cells import OTHERS, SEPARATOR, is_closed
-from unmask.data.labelled.labelled_file import TEXTS, Row, UnlabelledRow
-from unmask.data.text.record_files import import_pyarrow
+from unmask.data.labelled.labelled_file import TEXTS, Row
+from unmask.data.text.files import import_pyarrow
 from unmask.support.errors import UserError
 
 TABLES = (".csv", ".tsv", ".parquet")
@@ -79,7 +79,7 @@ def _joined(values: Sequence[Any]) -> str:
 
 
 def _source(example: Row) -> Mapping[str, Any]:
-    return example.source if isinstance(example, UnlabelledRow) else {}
+    return example.source or {}
 
 
 def write_table(suffix: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:

@@ -25,7 +25,7 @@ from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
 from unmask.data.labelled.columns import SINGLE, Fields
 from unmask.data.labelled.identities import Identities
-from unmask.data.labelled.labelled_file import TEXTS, Row, SoftRow, iterate_rows, read_rows
+from unmask.data.labelled.labelled_file import TEXTS, Row, iterate_rows, read_rows
 from unmask.data.labelled.span_export import export_array, export_labels, is_export
 from unmask.data.labelled.table import Source
 from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
@@ -131,9 +131,8 @@ def as_rows(texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[
 
 def with_labels(rows: Sequence[Row], labels: Sequence[str]) -> list[Row]:
     """Return rows with other labels, one for each, and without distributions."""
-    rows = [Row(row.values, row.file, row.line) if isinstance(row, SoftRow) else row for row in rows]
     return [
-        msgspec.structs.replace(row, values={**row.values, "label": label})
+        msgspec.structs.replace(row, values={**row.values, "label": label}, probabilities=None, votes=())
         for row, label in zip(rows, labels, strict=True)
     ]
 

@@ -31,8 +31,7 @@ from unmask.data.labelled.labelled_file import Row, is_plain, read_rows
 from unmask.data.labelled.negatives import SCORES
 from unmask.data.labelled.retrieval_files import ABSENT, find_collection, read_collection
 from unmask.data.labelled.table import Data, ExampleTable, Source, as_sources
-from unmask.data.text.files import display_name
-from unmask.data.text.record_files import import_pyarrow
+from unmask.data.text.files import display_name, import_pyarrow
 from unmask.inference.load import open_predictor
 from unmask.inference.predictor import Predictor
 from unmask.inference.search import Nearest, check_reranks, check_vectors, embed_blocks, embed_side, score_pairs

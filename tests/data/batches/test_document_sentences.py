@@ -13,9 +13,9 @@ CLS, SEP = 2, 3
 def test_sentences_are_packed_in_order(written, length):
     rng = np.random.default_rng(0)
     documents = written([rng.integers(1, 40, rng.integers(1, 12)) for _ in range(50)])
-    layout = DocumentSentencesSettings(length=length).build(Frame(CLS, SEP), length)
+    layout = DocumentSentencesSettings(length=length)
     for index in range(len(documents)):
-        samples = layout.cut(documents, [index], rng)
+        samples = layout.cut(Frame(CLS, SEP), documents, [index], rng)
         sentences = documents.sentences(index)
         texts = [sample.ids[1:-1].tolist() for sample in samples]
         assert [token for text in texts for token in text] == np.concatenate(sentences).tolist()
@@ -36,6 +36,6 @@ def test_sentences_are_packed_in_order(written, length):
 
 def test_all_documents_asked_for_are_cut(written):
     documents = written([[3], [4], [5]])
-    layout = DocumentSentencesSettings(length=16).build(Frame(CLS, SEP), 16)
-    samples = layout.cut(documents, [2, 0], np.random.default_rng(0))
+    layout = DocumentSentencesSettings(length=16)
+    samples = layout.cut(Frame(CLS, SEP), documents, [2, 0], np.random.default_rng(0))
     assert [sample.ids[1:-1].tolist() for sample in samples] == [documents.sentences(i)[0].tolist() for i in (2, 0)]

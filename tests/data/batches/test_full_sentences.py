@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from unmask.data.batches.frame import Frame
-from unmask.data.batches.layout import DocumentSentencesSettings, FullSentences, FullSentencesSettings
-from unmask.data.batches.sources import CorpusSource
+from unmask.data.batches.layout import DocumentSentencesSettings, FullSentencesSettings
 
 CLS, SEP = 2, 3
 
@@ -21,7 +20,7 @@ def tokens_of(documents, indices):
 
 def check(layout, documents, length):
     order = np.random.default_rng(1).permutation(len(documents)).tolist()
-    samples = layout.cut(documents, order, np.random.default_rng(0))
+    samples = layout.cut(Frame(CLS, SEP), documents, order, np.random.default_rng(0))
     texts = [sample.ids[1:-1].tolist() for sample in samples]
     assert [token for text in texts for token in text if token != SEP] == tokens_of(documents, order)
     homes = {token: index for index in order for token in tokens_of(documents, [index])}
@@ -46,36 +45,36 @@ def check(layout, documents, length):
 
 @pytest.mark.parametrize("length", [8, 20, 64, 200])
 def test_sentences_are_packed_across_documents(written, length):
-    layout = FullSentencesSettings(length=length).build(Frame(CLS, SEP), length)
+    layout = FullSentencesSettings(length=length)
     assert check(layout, written(lengths()), length) > 0
 
 
-class LosesEnds(FullSentences):
+class LosesEnds(FullSentencesSettings, tag="loses_ends"):
     """Drops texts of at most three tokens."""
 
-    def cut(self, documents, indices, rng):
-        samples = super().cut(documents, indices, rng)
+    def cut(self, frame, documents, indices, rng):
+        samples = super().cut(frame, documents, indices, rng)
         return [sample for sample in samples if len(sample) > 5]
 
 
-class NoSeparators(FullSentences):
+class NoSeparators(FullSentencesSettings, tag="no_separators"):
     """Omits the separators between documents."""
 
-    def cut(self, documents, indices, rng):
-        samples = super().cut(documents, indices, rng)
-        return [self.frame.wrap(sample.ids[1:-1][sample.ids[1:-1] != SEP]) for sample in samples]
+    def cut(self, frame, documents, indices, rng):
+        samples = super().cut(frame, documents, indices, rng)
+        return [frame.wrap(sample.ids[1:-1][sample.ids[1:-1] != SEP]) for sample in samples]
 
 
 @pytest.mark.parametrize("fault", [LosesEnds, NoSeparators])
 def test_planted_faults_are_found(written, fault):
     with pytest.raises(AssertionError):
-        check(fault(Frame(CLS, SEP), 20), written(lengths()), 20)
+        check(fault(length=20), written(lengths()), 20)
 
 
 @pytest.mark.parametrize("kind", [FullSentencesSettings, DocumentSentencesSettings])
 def test_an_epoch_reads_each_token_once(corpus, kind):
     """Blocks are small here, so that samples end where a block ends."""
-    source = CorpusSource(corpus.train, kind(length=32), Frame(CLS, SEP), seed=0, block_tokens=500)
+    source = kind(length=32).source(corpus.train, Frame(CLS, SEP), seed=0, block_tokens=500)
     assert source.num_blocks > 4
     samples, cursor = [], source.start
     while cursor[0] < 1:

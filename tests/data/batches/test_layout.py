@@ -13,7 +13,7 @@ def test_a_plain_layout_gives_no_labels_and_no_streams():
     assert (settings.provides, settings.num_streams, settings.without) == (frozenset(), 0, {})
     assert settings.heldout(1000, 100) is settings
     with pytest.raises(NotImplementedError):
-        LayoutSettings(length=64).build(Frame(2, 3), 64)
+        LayoutSettings(length=64).cut(Frame(2, 3), None, [], None)
 
 
 def test_the_source_has_a_single_stage_with_the_layout(written):
@@ -21,7 +21,7 @@ def test_the_source_has_a_single_stage_with_the_layout(written):
     source = settings.source(written([[3, 4]] * 5), Frame(2, 3), seed=7, block_tokens=14)
     assert isinstance(source, CorpusSource)
     assert (source.stages, source.seed, source.per_block) == ((Stage(share=1.0, length=128),), 7, 2)
-    assert [layout.capacity for layout in source.layouts] == [126]
+    assert source.layouts == (settings,)
 
 
 def test_unknown_keys_are_refused():

@@ -7,7 +7,7 @@ import pytest
 
 from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
-from unmask.data.batches.masking import MaskingSettings, Replace, TokenMasking, TokenMaskingSettings, find_words
+from unmask.data.batches.masking import Masking, MaskingSettings, Replace, TokenMaskingSettings, find_words
 from unmask.data.batches.rng import derive_rng
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL = range(5)
@@ -27,11 +27,11 @@ def texts(number, longest=120):
     return found
 
 
-def build(settings=TokenMaskingSettings(), kind=TokenMasking):  # noqa: B008 (frozen)
+def build(settings=TokenMaskingSettings(), kind=Masking):  # noqa: B008 (frozen)
     return kind(settings, vocabulary=VOCABULARY, mask=MASK, special=frozenset(SPECIAL))
 
 
-class MasksSpecial(TokenMasking):
+class MasksSpecial(Masking):
     """Treats all tokens as candidates."""
 
     def __init__(self, *args, **settings):
@@ -39,7 +39,7 @@ class MasksSpecial(TokenMasking):
         self.is_ordinary[:] = True
 
 
-class DrawsSpecial(TokenMasking):
+class DrawsSpecial(Masking):
     """Draws random tokens from the whole vocabulary, as the reference code does."""
 
     def __init__(self, *args, **settings):
@@ -47,7 +47,7 @@ class DrawsSpecial(TokenMasking):
         self.ordinary = np.arange(VOCABULARY)
 
 
-class DrawsFew(TokenMasking):
+class DrawsFew(Masking):
     """Draws random tokens from a part of the vocabulary."""
 
     def __init__(self, *args, **settings):
@@ -55,14 +55,14 @@ class DrawsFew(TokenMasking):
         self.ordinary = np.arange(5, VOCABULARY // 2)
 
 
-class ReusesMasks(TokenMasking):
+class ReusesMasks(Masking):
     """Draws the same masks in each epoch."""
 
     def __call__(self, sample, rng):
         return super().__call__(sample, derive_rng(0, "masking", *sample.key[1:]))
 
 
-class AlwaysMasks(TokenMasking):
+class AlwaysMasks(Masking):
     """Replaces every masked token by [MASK]."""
 
     def __call__(self, sample, rng):
@@ -71,7 +71,7 @@ class AlwaysMasks(TokenMasking):
         return masked
 
 
-class LeaksTargets(TokenMasking):
+class LeaksTargets(Masking):
     """Takes the labels after the replacement, not before it."""
 
     def __call__(self, sample, rng):

@@ -104,7 +104,7 @@ def test_the_other_half_of_the_streams_reads_the_same_text_from_its_end(texts):
     assert [stream[0].reading.backward for stream in streams] == [False, False, True, True]
     forward = whole_text(texts, streams)
     one = source(texts)
-    rows = one._rows(0, one.total - one.text.capacity)[:, 0]
+    rows = one._rows(0, one.total - one.capacity)[:, 0]
     assert np.array_equal(streams[2][0].ids[:REUSE], rows[::-1][:REUSE]), "it begins with the end of the text"
     backward = np.concatenate([sample.ids[:REUSE] for stream in streams[2:] for sample in stream])[::-1]
     shared = np.intersect1d(forward[forward != SEP], backward)

@@ -7,7 +7,6 @@ import pytest
 
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.sentence_pairs import MAX_DEBT, SentencePairsSettings, truncate_pair
-from unmask.data.batches.sources import CorpusSource
 from unmask.support.errors import UserError
 
 CLS, SEP = 2, 3
@@ -29,8 +28,8 @@ KINDS = ["ordinary", "single sentences", "long sentences", "pairs of sentences",
 
 def cut(documents, rng=None, **settings):
     settings = {"length": 128} | settings
-    layout = SentencePairsSettings(**settings).build(Frame(CLS, SEP), settings["length"])
-    return layout.cut(documents, range(len(documents)), rng or np.random.default_rng(0))
+    layout = SentencePairsSettings(**settings)
+    return layout.cut(Frame(CLS, SEP), documents, range(len(documents)), rng or np.random.default_rng(0))
 
 
 def halves(sample):
@@ -62,7 +61,7 @@ def test_half_of_the_pairs_are_random(written, kind):
 
 
 def test_half_of_the_pairs_are_random_in_epochs_of_a_corpus(corpus):
-    source = CorpusSource(corpus.train, SentencePairsSettings(length=48), Frame(CLS, SEP), seed=0)
+    source = SentencePairsSettings(length=48).source(corpus.train, Frame(CLS, SEP), seed=0)
     samples, cursor, labels = [], source.start, []
     while cursor[0] < 4:
         samples, cursor = source.take(cursor, sequences=1)
@@ -134,7 +133,7 @@ def test_a_single_sentence_that_cannot_be_balanced_is_omitted(written):
     documents = written([[5]] * 100)
     assert cut(documents) == []
     with pytest.raises(UserError, match="document_sentences"):
-        source = CorpusSource(documents, SentencePairsSettings(length=128), Frame(CLS, SEP), seed=0)
+        source = SentencePairsSettings(length=128).source(documents, Frame(CLS, SEP), seed=0)
         source.take(source.start, tokens=9)
 
 

@@ -8,7 +8,7 @@ import pytest
 from unmask.data.batches import sources
 from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
-from unmask.data.batches.layout import DocumentSentences, DocumentSentencesSettings, FullSentencesSettings
+from unmask.data.batches.layout import DocumentSentencesSettings, FullSentencesSettings
 from unmask.data.batches.sentence_pairs import SentencePairsSettings
 from unmask.data.batches.sources import CorpusSource, ExampleSource, Stage
 from unmask.support.errors import UserError
@@ -18,7 +18,7 @@ FRAME = Frame(2, 3)
 
 def corpus_source(written, seed=0):
     documents = written(np.random.default_rng(1).integers(1, 9, (60, 3)))
-    return CorpusSource(documents, DocumentSentencesSettings(length=64), FRAME, seed=seed)
+    return DocumentSentencesSettings(length=64).source(documents, FRAME, seed=seed)
 
 
 def example_source(written, seed=0):
@@ -104,7 +104,7 @@ def test_each_layout_continues_with_the_same_samples_across_blocks(written, layo
     documents = written(np.random.default_rng(1).integers(1, 9, (60, 3)))
 
     def source():
-        return CorpusSource(documents, LAYOUTS[layout], FRAME, seed=0, block_tokens=130)  # some ten documents
+        return LAYOUTS[layout].source(documents, FRAME, seed=0, block_tokens=130)  # some ten documents
 
     def content(sample):
         labels = {name: value.tolist() for name, value in sample.labels.items()}
@@ -148,11 +148,8 @@ class SkipsABlock(CorpusSource):
         return super().enter((*cursor[:2], 1, cursor[3]), stage)
 
 
-class Staged:
-    """Two stages of different length."""
-
-    def layouts(self, frame):
-        return [(Stage(share=0.5, length=length), DocumentSentences(frame, length)) for length in (12, 24)]
+STAGED = [(Stage(share=0.5, length=length), DocumentSentencesSettings(length=length)) for length in (12, 24)]
+"""Two stages of different length."""
 
 
 def read_an_epoch(source, first):
@@ -185,7 +182,7 @@ def check_a_change(source, first):
 def test_a_change_of_length_skips_the_rest_of_one_block_and_repeats_nothing(written, monkeypatch, kind):
     monkeypatch.setattr(sources, "BLOCK_TOKENS", 130)  # some ten documents
     documents = written(np.random.default_rng(1).integers(1, 9, (60, 3)))
-    source = kind(documents, Staged(), FRAME, seed=0)
+    source = kind(documents, STAGED, FRAME, seed=0)
     whole = len(source._block(0, 0, 0))
     moments = [0, 1, whole - 1, whole, whole + 1, 3 * whole, 4 * whole]
     if kind is CorpusSource:
@@ -200,7 +197,7 @@ def test_a_change_of_length_skips_the_rest_of_one_block_and_repeats_nothing(writ
 def test_entering_a_stage_is_pure_and_keeps_a_cursor_that_is_in_it(written, monkeypatch):
     monkeypatch.setattr(sources, "BLOCK_TOKENS", 130)
     documents = written(np.random.default_rng(1).integers(1, 9, (60, 3)))
-    source = CorpusSource(documents, Staged(), FRAME, seed=0)
+    source = CorpusSource(documents, STAGED, FRAME, seed=0)
     last = source.num_blocks - 1
     assert source.enter((3, 1, 7, 1), 1) == (3, 1, 7, 1)
     assert source.enter((3, 1, 7, 0), 1) == (3, 2, 0, 1)
@@ -219,7 +216,7 @@ def test_entering_a_stage_is_pure_and_keeps_a_cursor_that_is_in_it(written, monk
     ],
 )
 def test_D9_a_corpus_without_samples_is_refused_and_no_endless_loop(written, lengths, settings, message):
-    source = CorpusSource(written(lengths), settings, FRAME, seed=0)
+    source = settings.source(written(lengths), FRAME, seed=0)
     with pytest.raises(UserError, match=message):
         source.take(source.start, tokens=100)
 
@@ -232,7 +229,7 @@ def test_D9_no_examples_are_refused():
 def test_blocks_without_samples_are_skipped(written, monkeypatch):
     monkeypatch.setattr(sources, "BLOCK_TOKENS", 3)
     documents = written([[3]] * 20 + [[3, 3]])  # only the last one gives a pair
-    source = CorpusSource(documents, SentencePairsSettings(length=128, second="next"), FRAME, seed=0)
+    source = SentencePairsSettings(length=128, second="next").source(documents, FRAME, seed=0)
     samples, cursor = source.take(source.start, sequences=3)
     assert [sample.key[0] for sample in samples] == [0, 1, 2]
     assert source.epochs(cursor) > 2

@@ -7,7 +7,7 @@ import pytest
 
 from unmask.data.batches.masking import Replace
 from unmask.data.batches.rng import derive_rng
-from unmask.data.batches.span_masking import span_indices
+from unmask.data.batches.span_masking import span_indices, span_sums
 
 from .conftest import (
     CONTINUATION,
@@ -27,7 +27,7 @@ def test_spans_are_as_long_as_in_the_paper():
         sizes += run_lengths(masking(sample, derive_rng(0, "masking", *sample.key)).positions["masked"])
     expected = 0.2 * 0.8 ** np.arange(10)
     assert (expected / expected.sum() * np.arange(1, 11)).sum() == pytest.approx(3.797, abs=1e-3)
-    drawn = 1 + np.searchsorted(masking.sums, np.random.default_rng(0).random(200_000), side="right")
+    drawn = 1 + np.searchsorted(span_sums(0.2, 10), np.random.default_rng(0).random(200_000), side="right")
     assert drawn.mean() == pytest.approx(3.797, abs=0.02)
     assert np.bincount(drawn)[1:] / len(drawn) == pytest.approx(expected / expected.sum(), abs=0.005)
     assert np.mean(sizes) == pytest.approx(3.8, abs=0.15)

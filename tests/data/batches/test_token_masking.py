@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from unmask.data.batches.frame import Frame
-from unmask.data.batches.masking import TokenMasking, TokenMaskingSettings
+from unmask.data.batches.masking import TokenMaskingSettings
 from unmask.data.batches.rng import derive_rng
 
 from .conftest import CLS, CONTINUATION, MASK, SEP, SPECIAL, UNK, VOCABULARY, begins
@@ -12,17 +12,17 @@ from .conftest import CLS, CONTINUATION, MASK, SEP, SPECIAL, UNK, VOCABULARY, be
 MASKING = TokenMaskingSettings().build(vocabulary=VOCABULARY, mask=MASK, special=frozenset(SPECIAL), begins=begins)
 
 
-class PrefersTheStart(TokenMasking):
+class PrefersTheStart(TokenMaskingSettings, tag="prefers_the_start"):
     """Chooses among the first half of the candidates as long as they suffice."""
 
-    def choose(self, ids, candidates, number, rng):
-        return super().choose(ids, candidates[: max(number, len(candidates) // 2)], number, rng)
+    def choose(self, ids, candidates, number, begins, rng):
+        return super().choose(ids, candidates[: max(number, len(candidates) // 2)], number, begins, rng)
 
 
-def check_uniform(masking):
+def check_uniform(settings):
     candidates, chosen = np.arange(1, 41), np.zeros(42, int)
     for seed in range(2000):
-        positions = masking.choose(np.full(42, 9), candidates, 6, derive_rng(seed, "masking"))
+        positions = settings.choose(np.full(42, 9), candidates, 6, begins, derive_rng(seed, "masking"))
         assert len(positions) == 6
         assert (np.diff(positions) > 0).all()
         chosen[positions] += 1
@@ -31,13 +31,12 @@ def check_uniform(masking):
 
 
 def test_all_candidates_are_chosen_equally_often():
-    check_uniform(MASKING)
+    check_uniform(TokenMaskingSettings())
 
 
 def test_an_uneven_choice_is_found():
-    fault = PrefersTheStart(TokenMaskingSettings(), vocabulary=VOCABULARY, mask=MASK, special=frozenset(SPECIAL))
     with pytest.raises(AssertionError):
-        check_uniform(fault)
+        check_uniform(PrefersTheStart())
 
 
 def test_tokens_of_a_word_are_masked_separately():
@@ -48,5 +47,6 @@ def test_tokens_of_a_word_are_masked_separately():
 
 
 def test_all_candidates_may_be_masked():
-    positions = MASKING.choose(np.array([CLS, 9, UNK, 8, SEP]), np.array([1, 3]), 2, derive_rng(0, "masking"))
+    ids, candidates = np.array([CLS, 9, UNK, 8, SEP]), np.array([1, 3])
+    positions = TokenMaskingSettings().choose(ids, candidates, 2, begins, derive_rng(0, "masking"))
     assert positions.tolist() == [1, 3]

@@ -163,6 +163,7 @@ def test_a_model_is_pretrained_on_cleaned_text(sources, tmp_path):
     [
         (["gofer"], 'clean="gofer": no such rule'),
         (["language"], "needs a setting"),
+        (["overlap"], "names no files"),
         (["urls"], "needs a setting"),
         (["[urls]\nblock = ['missing.txt']\n"], "does not exist"),
         (["[boilerplate]\nmin_pages = 1\n"], "at least 2"),
@@ -181,6 +182,13 @@ def test_rules_that_are_wrong_are_refused(tmp_path, names, problem):
     path.write_text(names[0])
     with pytest.raises(UserError, match=problem):
         read_rules([path] if "\n" in names[0] or "=" in names[0] else names).judges()
+
+
+def test_each_rule_has_its_name(tmp_path):
+    (tmp_path / "test.tsv").write_text("text\n")
+    for name in ("overlap", "near-duplicates", "repeated_lines", "pii"):
+        rules = read_rules([name], [tmp_path / "test.tsv"] if name == "overlap" else ())
+        assert rules.names == [name.replace("-", "_")]
 
 
 def test_documents_of_which_rules_leave_nothing_are_dropped(tmp_path):

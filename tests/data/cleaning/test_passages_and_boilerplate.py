@@ -9,7 +9,6 @@ from unmask.data.cleaning.duplicates import RepeatedPassages, find_repeated_pass
 from unmask.data.cleaning.grouping import KEPT
 from unmask.data.cleaning.signatures import EVERY, WORDS, passage_keys
 from unmask.data.cleaning.store import Store, StoreWriter
-from unmask.support.errors import UserError
 
 
 def stored(folder, *sources):
@@ -105,14 +104,14 @@ def test_lines_on_many_pages_of_a_host_are_found(tmp_path, monkeypatch, block):
 
 
 @pytest.mark.parametrize(
-    "rule",
+    ("rule", "settings"),
     [
-        RepeatedPassages(max_repeated=1),
-        RepeatedPassages(max_repeated=-0.1),
-        Boilerplate(min_pages=1),
-        Boilerplate(min_share=2),
+        (RepeatedPassages, {"max_repeated": 1}),
+        (RepeatedPassages, {"max_repeated": -0.1}),
+        (Boilerplate, {"min_pages": 1}),
+        (Boilerplate, {"min_share": 2}),
     ],
 )
-def test_impossible_settings_are_refused(rule):
-    with pytest.raises(UserError, match="must be at least"):
-        rule.check()
+def test_impossible_settings_are_refused(rule, settings):
+    with pytest.raises(ValueError, match="must be at least"):
+        rule(**settings)

@@ -29,7 +29,7 @@ def test_E6_an_interrupted_build_in_a_mount_point_is_resumed(volume, source, bui
     out = volume(4096)
     lines = []
     with monkeypatch.context() as patch:
-        patch.setattr(PartialCorpus, "finish", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(PartialCorpus, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             write_corpus([source], tokenizer, out, shard_tokens=2000)
     write_corpus([source], tokenizer, out, shard_tokens=2000, report=lines.append)

@@ -51,7 +51,7 @@ from unmask.data.corpus.corpus import open_corpus
 sources.BLOCK_TOKENS, hoard = 10_000, []
 for name in ("short", "long"):
     documents = open_corpus(Path(sys.argv[1], name)).train
-    source = sources.CorpusSource(documents, DocumentSentencesSettings(length=64), Frame(2, 3), seed=0)
+    source = DocumentSentencesSettings(length=64).source(documents, Frame(2, 3), seed=0)
     cursor = source.start
     while cursor[0] == 0:
         samples, cursor = source.take(cursor, sequences=32)

@@ -8,8 +8,7 @@ import pytest
 
 import unmask
 from unmask.data.corpus.build import write_corpus
-from unmask.data.corpus.corpus import open_corpus
-from unmask.data.corpus.mix import share_read, tempered, write_mixture
+from unmask.data.corpus.mix import tempered, write_mixture
 from unmask.data.tokenizers.wordpiece import train_wordpiece
 from unmask.support.errors import UserError
 
@@ -142,8 +141,3 @@ def test_what_cannot_be_mixed_is_refused(corpora, tmp_path, make_documents):
     (tmp_path / "out" / "file").touch()
     with pytest.raises(UserError, match="not empty"):
         unmask.mix_corpora([first, second], tmp_path / "out", quiet=True)
-
-
-def test_the_number_of_times(corpora):
-    part = open_corpus(corpora[2].directory).train
-    assert share_read(part, np.full(len(part), 2)) == 2

@@ -2,6 +2,7 @@
 
 import random
 import unicodedata
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,7 +12,6 @@ from unmask.data.labelled.duplicates import (
     NGRAM,
     SIMILAR,
     distinct,
-    estimate_overlap,
     near_duplicates,
     ngrams,
     overlap,
@@ -68,13 +68,12 @@ def test_overlap_is_what_a_comparison_of_all_pairs_finds(seed):
 
 
 @pytest.mark.seeds(50)
-def test_estimates_find_what_nearly_equals_a_sample(monkeypatch, seed):
+def test_estimates_find_what_nearly_equals_a_sample(seed):
     train, held = made(seed)
     known, asked = (Identities.of((text,) for text in part) for part in (train, held))
     whole = overlap(known, asked)
-    assert estimate_overlap(known, asked) == whole
-    monkeypatch.setattr(duplicates, "MOST_SEARCHED", 80)
-    estimate = estimate_overlap(known, asked)
+    assert overlap(known, asked, len(known)) == whole
+    estimate = overlap(known, asked, 80)
     assert (whole.searched, estimate.searched) == (len(train), 80)
     assert (estimate.equal, estimate.compared) == (whole.equal, whole.compared)
     assert estimate.near.keys() <= whole.near.keys()
@@ -83,14 +82,13 @@ def test_estimates_find_what_nearly_equals_a_sample(monkeypatch, seed):
 
 
 @pytest.mark.seeds(50)
-def test_the_share_of_what_is_found_in_a_sample_is_its_share(monkeypatch, seed):
+def test_the_share_of_what_is_found_in_a_sample_is_its_share(seed):
     """Each held-out text nearly equals one training text; the sample is from all parts of them."""
     rng = random.Random(seed)
     train = ["".join(rng.choices("abcdefgh", k=90)) for _ in range(400)]
     if seed % 2:
         train.sort()
-    monkeypatch.setattr(duplicates, "MOST_SEARCHED", 100)
-    estimate = compare(train, [text + "x" for text in train], estimate_overlap)
+    estimate = compare(train, [text + "x" for text in train], partial(overlap, most=100))
     assert not estimate.equal
     assert 98 <= len(estimate.near) <= 100  # sketches miss one of 600
     assert all(index == place for index, place in estimate.near.items())

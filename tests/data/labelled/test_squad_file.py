@@ -293,8 +293,8 @@ def test_what_is_wrong_is_named(tmp_path, value, message):
 
 
 def test_D10_a_bomb_is_capped(tmp_path, monkeypatch):
-    monkeypatch.setattr("unmask.data.labelled.json_file.MAX_JSON", 1000)
-    with pytest.raises(UserError, match="more than 1,000 bytes of JSON; split it into several files"):
+    monkeypatch.setattr("unmask.data.text.files.MAX_JSON", 1000)
+    with pytest.raises(UserError, match="has more than 1,000 bytes; split it into several files"):
         read(tmp_path, content(question("q", answer("Paris"), text="?" * 1000)))
 
 

@@ -79,7 +79,7 @@ def test_a_vector_with_a_single_one_is_no_vote(tmp_path, form):
     ]
     frame.at[2, "label"] = [0, 0, 0]  # votes of three annotators on two classes
     rows = read_rows([source()], columns={}, fields=FIELDS["one"])
-    assert [row.distribution.get("1", 0) for row in rows] == pytest.approx([1 / 3, 1 / 3, 0])
+    assert [row.probabilities.get("1", 0) for row in rows] == pytest.approx([1 / 3, 1 / 3, 0])
 
 
 @pytest.mark.parametrize("mark", OTHERS)

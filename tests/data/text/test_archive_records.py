@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unmask.data.text import archive_records
-from unmask.data.text.archive_records import Damage, Record, read_arc_records, read_warc_records
+from unmask.data.text.archive_records import Damage, Record, read_records
 
 BODY = b"The story is simple. " * 20
 
@@ -25,8 +25,8 @@ def numbered(count, size=300):
     return [b"%d " % number + random.Random(number).randbytes(size).hex().encode() for number in range(count)]
 
 
-def read(content, read_records=read_warc_records):
-    return list(read_records(io.BytesIO(content)))
+def read(content, form="warc"):
+    return list(read_records(io.BytesIO(content), form))
 
 
 def split(records):
@@ -137,7 +137,7 @@ def test_D12_lines_that_look_like_headers_take_time_that_is_proportional_to_thei
     record = b"http://a.org/ 1.1.1.1 20200101000000 text/plain 5\nwords\n"
     for begun in (b"what is no record\n", b""):
         line = begun + f"{before}{pump * 60_000}\n".encode()
-        blocks, reasons = split(read(line + record, read_arc_records))
+        blocks, reasons = split(read(line + record, "arc"))
         assert (blocks, len(reasons)) == ([b"words"], 1)
 
 
@@ -175,9 +175,9 @@ def test_records_of_arc_files():
 
     parts = [arc("filedesc://a.arc", b"1 1 InternetArchive\n"), arc("http://a.org/", BODY), arc("http://b.org/", BODY)]
     for content in (b"".join(parts), b"".join(map(gzip.compress, parts))):
-        records = read(content, read_arc_records)
+        records = read(content, "arc")
         assert [each.url for each in records] == ["filedesc://a.arc", "http://a.org/", "http://b.org/"]
         assert [each.block for each in records[1:]] == [BODY, BODY]
     parts[1] = arc("http://a.org/", BODY, 500)
-    blocks, reasons = split(read(b"".join(parts), read_arc_records))
+    blocks, reasons = split(read(b"".join(parts), "arc"))
     assert (blocks[1:], len(reasons)) == ([BODY], 1)

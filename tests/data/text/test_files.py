@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from unmask.data.text import files
-from unmask.data.text.files import as_paths, decode_line, display_name, open_bytes, read_lines
+from unmask.data.text.files import decode_line, display_name, open_bytes, read_lines
 from unmask.support.errors import UserError
 
 CONTENT = b"\xef\xbb\xbfone\r\ntwo\n\nlast"
@@ -84,12 +84,6 @@ def test_a_line_of_json_lines_is_decoded_or_named():
 def test_standard_input_has_a_name():
     assert display_name("-") == "standard input"
     assert display_name(Path("a") / "b.txt") == str(Path("a") / "b.txt")
-
-
-def test_one_path_or_several():
-    assert as_paths("a.txt") == ["a.txt"]
-    assert as_paths(Path("a.txt")) == [Path("a.txt")]
-    assert as_paths(("a.txt", Path("b.txt"))) == ["a.txt", Path("b.txt")]
 
 
 def test_zstandard_is_read_within_the_limits_and_damage_is_named(tmp_path, monkeypatch):

@@ -427,14 +427,8 @@ def test_a_downstream_model_represents_a_text_at_its_bodys_position(echo, tokeni
 class Plain(DocumentSentencesSettings, frozen=True, kw_only=True, tag="plain"):
     """A layout without segments."""
 
-    def build(self, frame, length):
-        inner = super().build(frame, length)
-
-        class Layout:
-            def cut(self, documents, indices, rng):
-                return [replace(sample, segments=None) for sample in inner.cut(documents, indices, rng)]
-
-        return Layout()
+    def cut(self, *args):
+        return [replace(sample, segments=None) for sample in super().cut(*args)]
 
 
 SHAPE = {"layers": 1, "width": 16, "heads": 2, "feed_forward": 32, "positions": 32, "dropout": 0.0}

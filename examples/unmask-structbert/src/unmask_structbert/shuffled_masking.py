@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from unmask.data.batches.batch import Sample
-from unmask.data.batches.masking import MASKED, Begins, MaskingSettings, TokenMasking
+from unmask.data.batches.masking import MASKED, Begins, Masking, MaskingSettings, TokenMaskingSettings
 
 SHUFFLED = "shuffled"
 """Name of the positions and labels of shuffled tokens."""
@@ -24,7 +24,7 @@ SIZE = 3
 """Tokens per trigram, K in the paper."""
 
 
-class ShuffledMaskingSettings(MaskingSettings, frozen=True, kw_only=True, tag="shuffled"):
+class ShuffledMaskingSettings(TokenMaskingSettings, frozen=True, kw_only=True, tag="shuffled"):
     """The recipe's [masking] for `kind = "shuffled"`; see `MaskingSettings`.
 
     Attributes:
@@ -42,10 +42,10 @@ class ShuffledMaskingSettings(MaskingSettings, frozen=True, kw_only=True, tag="s
 
     def build(self, *, vocabulary: int, mask: int, special: frozenset[int], begins: Begins) -> ShuffledMasking:
         """See `MaskingSettings`."""
-        return ShuffledMasking(self, self.shuffle, vocabulary=vocabulary, mask=mask, special=special)
+        return ShuffledMasking(self, self.shuffle, vocabulary=vocabulary, mask=mask, special=special, begins=begins)
 
 
-class ShuffledMasking(TokenMasking):
+class ShuffledMasking(Masking):
     """See the module.
 
     Args:

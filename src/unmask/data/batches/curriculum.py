@@ -16,7 +16,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 from unmask.data.batches.batch import Batch, Sample, collate
@@ -24,7 +24,7 @@ from unmask.data.batches.frame import Frame
 from unmask.data.batches.layout import LayoutSettings
 from unmask.data.batches.masking import MaskingSettings, NoMaskingSettings
 from unmask.data.batches.rng import derive_rng
-from unmask.data.batches.sources import CorpusSource, Cursor, Layout, Source, Stage, TextTooShortError
+from unmask.data.batches.sources import CorpusSource, Cursor, Source, Stage, TextTooShortError
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.support.choices import SummaryKind
 
@@ -132,15 +132,9 @@ class Curriculum:
         read = [(others or {}).get(stage, documents) for stage in range(len(self.stages))]
         corpora = {id(each): each for each in read}
         frame = Frame.of(first.tokenizer, first.summary)
-        sources = [CorpusSource(corpus, self, frame, seed=first.seed) for corpus in corpora.values()]
+        layouts = [(stage, feed.layout) for stage, feed in zip(self.stages, self.feeds, strict=True)]
+        sources = [CorpusSource(corpus, layouts, frame, seed=first.seed) for corpus in corpora.values()]
         return StagedSource(sources, [[*corpora].index(id(each)) for each in read]) if others else sources[0]
-
-    def layouts(self, frame: Frame) -> Sequence[tuple[Stage, Layout]]:
-        """Return each stage with its layout; see `LayoutFactory`."""
-        return [
-            (stage, feed.layout.build(frame, feed.layout.length))
-            for stage, feed in zip(self.stages, self.feeds, strict=True)
-        ]
 
     def prepare(self) -> Callable[[Sample], Sample]:
         """Return a function that prepares a sample as `Feed.prepare` of its stage does."""
@@ -163,16 +157,14 @@ class Curriculum:
         *ends, _ = accumulate(stage.share for stage in self.stages)
         ends.append(1.0)
         begins = [0.0, *ends[:-1]]
-        for stage in range(1, len(ends)):
-            if self._same_masking(stage - 1, stage):
-                begins[stage] = begins[stage - 1]
-        for stage in reversed(range(1, len(ends))):
-            if self._same_masking(stage - 1, stage):
-                ends[stage - 1] = ends[stage]
+        continued = [
+            stage for stage, (feed, other) in enumerate(pairwise(self.feeds), 1) if feed.masking == other.masking
+        ]
+        for stage in continued:
+            begins[stage] = begins[stage - 1]
+        for stage in reversed(continued):
+            ends[stage - 1] = ends[stage]
         return list(zip(begins, ends, strict=True))
-
-    def _same_masking(self, first: int, second: int) -> bool:
-        return self.feeds[first].masking == self.feeds[second].masking
 
 
 class StagedSource:

@@ -1,7 +1,7 @@
-"""The base class of layout settings, and layouts of one text. A layout defines how samples are cut from documents.
+"""The base class of layouts, and layouts of one text. A layout defines how samples are cut from documents.
 
-Input: the recipe's [layout]. Output: the layout (others have files of their own, such as `sentence_pairs`), and the
-source of samples that applies it to documents.
+Input: the recipe's [layout], and documents. Output: samples, and the source of all of them in seeded order. Others
+have files of their own, such as `sentence_pairs`.
 
 **Single.** One sample per document: documents longer than a sequence are truncated at the end.
 
@@ -32,7 +32,7 @@ import numpy as np
 
 from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
-from unmask.data.batches.sources import CorpusSource, Layout, Source, Stage
+from unmask.data.batches.sources import CorpusSource, Source, Stage
 
 if TYPE_CHECKING:
     from unmask.data.corpus.corpus import Documents
@@ -73,17 +73,14 @@ class LayoutSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         """Number of a sample's first tokens that bodies with memory remember; None: all."""
         return None
 
-    def build(self, frame: Frame, length: int) -> Layout:
-        """Return the layout at one length."""
+    def cut(self, frame: Frame, documents: Documents, indices: Sequence[int], rng: np.random.Generator) -> list[Sample]:
+        """Return the samples of documents; see `Layout`."""
         raise NotImplementedError
-
-    def layouts(self, frame: Frame) -> Sequence[tuple[Stage, Layout]]:
-        """Return the layout as that of a run's only stage."""
-        return [(Stage(share=1.0, length=self.length), self.build(frame, self.length))]
 
     def source(self, documents: Documents, frame: Frame, *, seed: int, block_tokens: int | None = None) -> Source:
         """Return the samples of documents in seeded order; see `CorpusSource`."""
-        return CorpusSource(documents, self, frame, seed=seed, block_tokens=block_tokens)
+        layouts = [(Stage(share=1.0, length=self.length), self)]
+        return CorpusSource(documents, layouts, frame, seed=seed, block_tokens=block_tokens)
 
     def heldout(self, num_tokens: int, batch_tokens: int) -> LayoutSettings:
         """Return the layout that cuts fixed evaluation batches.
@@ -98,69 +95,39 @@ class LayoutSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 class SingleSettings(LayoutSettings, frozen=True, kw_only=True, tag="single"):
     """The recipe's [layout] for `kind = "single"`; see `LayoutSettings`."""
 
-    def build(self, frame: Frame, length: int) -> Single:
-        """See `LayoutSettings`."""
-        return Single(frame, length)
-
-
-class Single:
-    """See the module."""
-
-    def __init__(self, frame: Frame, length: int) -> None:
-        self.frame = frame
-        self.capacity = frame.capacity(length, texts=1)
-
-    def cut(self, documents: Documents, indices: Sequence[int], rng: np.random.Generator) -> list[Sample]:
+    def cut(self, frame: Frame, documents: Documents, indices: Sequence[int], rng: np.random.Generator) -> list[Sample]:
         """See `Layout`."""
-        texts = (np.concatenate(documents.sentences(index))[: self.capacity] for index in indices)
-        return [self.frame.wrap(text) for text in texts]
+        capacity = frame.capacity(self.length, texts=1)
+        return [frame.wrap(np.concatenate(documents.sentences(index))[:capacity]) for index in indices]
 
 
 class FullSentencesSettings(LayoutSettings, frozen=True, kw_only=True, tag="full_sentences"):
     """The recipe's [layout] for `kind = "full_sentences"`; see `LayoutSettings`."""
 
-    def build(self, frame: Frame, length: int) -> FullSentences:
-        """See `LayoutSettings`."""
-        return FullSentences(frame, length)
-
-
-class FullSentences:
-    """See the module."""
-
-    def __init__(self, frame: Frame, length: int) -> None:
-        self.frame = frame
-        self.capacity = frame.capacity(length, texts=1)
-
-    def cut(self, documents: Documents, indices: Sequence[int], rng: np.random.Generator) -> list[Sample]:
+    def cut(self, frame: Frame, documents: Documents, indices: Sequence[int], rng: np.random.Generator) -> list[Sample]:
         """See `Layout`."""
-        end = np.array([self.frame.sep])
+        end, capacity = np.array([frame.sep]), frame.capacity(self.length, texts=1)
         packed: list[list[np.ndarray]] = [[]]
-        capacity = self.capacity
+        left = capacity
         for index in indices:
             between = [end] if packed[-1] else []
             for sentence in documents.sentences(index):
-                for start in range(0, len(sentence), self.capacity):
-                    part = sentence[start : start + self.capacity]
-                    if len(part) + len(between) > capacity:
+                for start in range(0, len(sentence), capacity):
+                    part = sentence[start : start + capacity]
+                    if len(part) + len(between) > left:
                         packed.append([])
-                        between, capacity = [], self.capacity
+                        between, left = [], capacity
                     packed[-1] += [*between, part]
-                    capacity -= len(part) + len(between)
+                    left -= len(part) + len(between)
                     between = []
-        return [self.frame.wrap(np.concatenate(parts)) for parts in packed if parts]
+        return [frame.wrap(np.concatenate(parts)) for parts in packed if parts]
 
 
-class DocumentSentencesSettings(LayoutSettings, frozen=True, kw_only=True, tag="document_sentences"):
+class DocumentSentencesSettings(FullSentencesSettings, frozen=True, kw_only=True, tag="document_sentences"):
     """The recipe's [layout] for `kind = "document_sentences"`; see `LayoutSettings`."""
 
-    def build(self, frame: Frame, length: int) -> DocumentSentences:
-        """See `LayoutSettings`."""
-        return DocumentSentences(frame, length)
-
-
-class DocumentSentences(FullSentences):
-    """See the module."""
-
-    def cut(self, documents: Documents, indices: Sequence[int], rng: np.random.Generator) -> list[Sample]:
+    def cut(self, frame: Frame, documents: Documents, indices: Sequence[int], rng: np.random.Generator) -> list[Sample]:
         """See `Layout`."""
-        return [sample for index in indices for sample in FullSentences.cut(self, documents, [index], rng)]
+        return [
+            sample for index in indices for sample in FullSentencesSettings.cut(self, frame, documents, [index], rng)
+        ]

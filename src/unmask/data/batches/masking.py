@@ -93,16 +93,34 @@ class MaskingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             ValueError: it does not.
         """
 
-    @abstractmethod
     def build(self, *, vocabulary: int, mask: int, special: frozenset[int], begins: Begins) -> Masking:
         """Return the masking; see `Masking`."""
+        return Masking(self, vocabulary=vocabulary, mask=mask, special=special, begins=begins)
+
+    @abstractmethod
+    def choose(
+        self, ids: np.ndarray, candidates: np.ndarray, number: int, begins: Begins, rng: np.random.Generator
+    ) -> np.ndarray:
+        """Return the positions of the tokens to mask, in order; none if no word can be masked.
+
+        Args:
+            ids: ids of the sequence, in the order of the text.
+            candidates: positions of the tokens that may be masked; at least one.
+            number: number of tokens to mask; at least one.
+            begins: returns where words begin.
+            rng: source of all randomness.
+        """
+
+    def draw(self, masked: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Return a number in [0, 1) for each masked token, which decides what replaces it; here all independent."""
+        return rng.random(len(masked))
 
 
 class Masking:
-    """See the module. Subclasses implement `choose`.
+    """See the module.
 
     Args:
-        settings: rate and shares.
+        settings: rate and shares, and which tokens are masked together.
         vocabulary: vocabulary size.
         mask: id of [MASK].
         special: ids that are never masked and never drawn as random tokens.
@@ -131,29 +149,16 @@ class Masking:
         text = ids[::-1] if backward else ids  # words are those of the text
         (candidates,) = self.is_ordinary[text].nonzero()
         number = min(len(candidates), max(1, round(len(sample) * self.settings.rate_at(sample.done))))
-        masked = self.choose(text, candidates, number, rng) if number else np.zeros(0, np.int64)
+        masked = np.zeros(0, np.int64)
+        if number:
+            masked = self.settings.choose(text, candidates, number, self.begins, rng)
         masked = len(ids) - 1 - masked[::-1] if backward else masked
-        draw = self.draw(masked, rng)
+        draw = self.settings.draw(masked, rng)
         replace = self.settings.replace
         ids[masked[draw < replace.mask]] = self.mask
         random = masked[(draw >= replace.mask) & (draw < replace.mask + replace.random)]
         ids[random] = self.ordinary[rng.integers(0, len(self.ordinary), len(random))]
         return sample.add(ids=ids, positions={MASKED: masked}, labels={MASKED: sample.ids[masked].astype(np.int64)})
-
-    @abstractmethod
-    def choose(self, ids: np.ndarray, candidates: np.ndarray, number: int, rng: np.random.Generator) -> np.ndarray:
-        """Return the positions of the tokens to mask, in order; none if no word can be masked.
-
-        Args:
-            ids: ids of the sequence, in the order of the text.
-            candidates: positions of the tokens that may be masked; at least one.
-            number: number of tokens to mask; at least one.
-            rng: source of all randomness.
-        """
-
-    def draw(self, masked: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Return a number in [0, 1) for each masked token, which decides what replaces it; here all independent."""
-        return rng.random(len(masked))
 
 
 def find_words(ids: np.ndarray, candidates: np.ndarray, begins: Begins) -> tuple[np.ndarray, np.ndarray]:
@@ -183,16 +188,10 @@ def find_words(ids: np.ndarray, candidates: np.ndarray, begins: Begins) -> tuple
 class TokenMaskingSettings(MaskingSettings, frozen=True, kw_only=True, tag="token"):
     """The recipe's [masking] for `kind = "token"`; see `MaskingSettings`."""
 
-    def build(self, *, vocabulary: int, mask: int, special: frozenset[int], begins: Begins) -> TokenMasking:
+    def choose(
+        self, ids: np.ndarray, candidates: np.ndarray, number: int, begins: Begins, rng: np.random.Generator
+    ) -> np.ndarray:
         """See `MaskingSettings`."""
-        return TokenMasking(self, vocabulary=vocabulary, mask=mask, special=special)
-
-
-class TokenMasking(Masking):
-    """See the module."""
-
-    def choose(self, ids: np.ndarray, candidates: np.ndarray, number: int, rng: np.random.Generator) -> np.ndarray:
-        """See `Masking`."""
         return np.sort(candidates[rng.choice(len(candidates), number, replace=False)])
 
 

@@ -50,47 +50,29 @@ class SentenceStreamsSettings(StreamSettings, frozen=True, kw_only=True, tag="se
         DIRECTIONS: {"layout.kind": "sentence_streams", "layout.streams": 8, "batch.sequences": 8}
     }
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.streams % 2:
-            raise ValueError("layout.streams must be even: half of the streams read backwards")
-
     @property
     def provides(self) -> frozenset[str]:
         """See `LayoutSettings`."""
         return frozenset({STREAMS, DIRECTIONS})
 
-    def text(self, frame: Frame) -> SentenceText:
-        """See `StreamSettings`."""
-        return SentenceText(frame, self.length)
-
-
-class SentenceText:
-    """Pairs of a token and the next one; implements `StreamText`.
-
-    Args:
-        frame: the special tokens.
-        length: tokens per window.
-    """
-
-    def __init__(self, frame: Frame, length: int) -> None:
-        self.frame = frame
-        self.capacity = self.advance = length
+    def capacity(self, frame: Frame) -> int:
+        """See `StreamSettings`: rows are pairs of a token and the next one."""
+        return self.length
 
     def sizes(self, documents: Documents) -> np.ndarray:
-        """See `StreamText`."""
+        """See `StreamSettings`."""
         return documents.lengths() + documents.sentence_counts()
 
-    def read(self, sentences: Sequence[np.ndarray]) -> np.ndarray:
-        """See `StreamText`; (tokens, 2)."""
-        framed = [np.concatenate([[self.frame.cls], words, [self.frame.sep]]) for words in sentences]
+    def read(self, frame: Frame, sentences: Sequence[np.ndarray]) -> np.ndarray:
+        """See `StreamSettings`; (tokens, 2)."""
+        framed = [np.concatenate([[frame.cls], words, [frame.sep]]) for words in sentences]
         return np.concatenate([np.stack([words[:-1], words[1:]], 1) for words in framed])
 
-    def window(self, rows: np.ndarray, direction: int, rng: np.random.Generator, other: Rows) -> Sample:
-        """See `StreamText`."""
+    def window(self, frame: Frame, rows: np.ndarray, direction: int, rng: np.random.Generator, other: Rows) -> Sample:
+        """See `StreamSettings`."""
         ids, following = (rows[::-1, ::-1] if direction else rows).T
         labels = {"following": following.astype(np.int64)}
-        return Sample(key=(), ids=self.frame.spell(ids), labels=labels, reading=Reading(backward=bool(direction)))
+        return Sample(key=(), ids=frame.spell(ids), labels=labels, reading=Reading(backward=bool(direction)))
 
 
 class PairedStreamsSettings(StreamSettings, frozen=True, kw_only=True, tag="paired_streams"):
@@ -107,8 +89,6 @@ class PairedStreamsSettings(StreamSettings, frozen=True, kw_only=True, tag="pair
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.streams % 2:
-            raise ValueError("layout.streams must be even: half of the streams read backwards")
         if not 1 <= self.reuse <= self.length - 5:
             raise ValueError(
                 f"layout.reuse {self.reuse} is too long for a window of {self.length} tokens with two segments and "
@@ -120,57 +100,42 @@ class PairedStreamsSettings(StreamSettings, frozen=True, kw_only=True, tag="pair
         """See `LayoutSettings`."""
         return self.reuse
 
-    def text(self, frame: Frame) -> PairedText:
+    def capacity(self, frame: Frame) -> int:
         """See `StreamSettings`."""
-        return PairedText(frame, self.length, self.reuse)
+        return self.reuse + frame.capacity(self.length - self.reuse, texts=2)
 
+    def advance(self, frame: Frame) -> int:
+        """See `StreamSettings`."""
+        return self.reuse
 
-class PairedText:
-    """Text in windows of two segments; implements `StreamText`.
-
-    Args:
-        frame: the special tokens.
-        length: tokens per window, including special tokens.
-        reuse: see `PairedStreamsSettings`.
-    """
-
-    def __init__(self, frame: Frame, length: int, reuse: int) -> None:
-        self.frame = frame
-        self.advance = reuse
-        self.capacity = reuse + frame.capacity(length - reuse, texts=2)
-
-    def sizes(self, documents: Documents) -> np.ndarray:
-        """See `StreamText`."""
-        return documents.lengths() + 1
-
-    def read(self, sentences: Sequence[np.ndarray]) -> np.ndarray:
-        """See `StreamText`; (tokens, 2), ids and whether a sentence begins."""
-        ids = np.concatenate([*sentences, [self.frame.sep]])
+    def read(self, frame: Frame, sentences: Sequence[np.ndarray]) -> np.ndarray:
+        """See `StreamSettings`; (tokens, 2), ids and whether a sentence begins."""
+        ids = np.concatenate([*sentences, [frame.sep]])
         begins = np.zeros(len(ids), ids.dtype)
         begins[np.cumsum([0, *map(len, sentences)])] = 1
         return np.stack([ids, begins], 1)
 
-    def window(self, rows: np.ndarray, direction: int, rng: np.random.Generator, other: Rows) -> Sample:
-        """See `StreamText`."""
-        ids, cuts = self._in_order(rows, direction)
-        cuts = cuts[cuts > self.advance] - self.advance
-        reused, text = ids[: self.advance], ids[self.advance :]
+    def window(self, frame: Frame, rows: np.ndarray, direction: int, rng: np.random.Generator, other: Rows) -> Sample:
+        """See `StreamSettings`."""
+        ids, cuts = _in_order(rows, direction)
+        cuts = cuts[cuts > self.reuse] - self.reuse
+        reused, text = ids[: self.reuse], ids[self.reuse :]
         cut = int(rng.choice(cuts)) if len(cuts) else len(text) // 2
         first, second = text[:cut], text[cut:]
         if rng.random() < 0.5:
-            second = self._in_order(other(), direction)[0][: len(second)]
-        pair = self.frame.wrap(first, second)
+            second = _in_order(other(), direction)[0][: len(second)]
+        pair = frame.wrap(first, second)
         assert pair.segments is not None
         return replace(
             pair,
             ids=np.concatenate([reused, pair.ids]),
             segments=np.concatenate([np.zeros(len(reused), np.int64), pair.segments]),
             positions={name: at + len(reused) for name, at in pair.positions.items()},
-            reading=Reading(backward=bool(direction), remember=self.advance),
+            reading=Reading(backward=bool(direction), remember=self.reuse),
         )
 
-    @staticmethod
-    def _in_order(rows: np.ndarray, direction: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return ids as they are read, (tokens,), and how many tokens precede each border of two sentences, sorted."""
-        cuts = 1 + np.flatnonzero(rows[1:, 1])
-        return (rows[::-1, 0], len(rows) - cuts[::-1]) if direction else (rows[:, 0], cuts)
+
+def _in_order(rows: np.ndarray, direction: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return ids as they are read, (tokens,), and how many tokens precede each border of two sentences, sorted."""
+    cuts = 1 + np.flatnonzero(rows[1:, 1])
+    return (rows[::-1, 0], len(rows) - cuts[::-1]) if direction else (rows[:, 0], cuts)

@@ -83,9 +83,75 @@ class SentencePairsSettings(LayoutSettings, frozen=True, kw_only=True, tag="sent
         """See `LayoutSettings`."""
         return frozenset({LABELS[self.second]} if self.second in LABELS else ())
 
-    def build(self, frame: Frame, length: int) -> SentencePairs:
-        """See `LayoutSettings`."""
-        return SentencePairs(self, frame, length)
+    def cut(self, frame: Frame, documents: Documents, indices: Sequence[int], rng: np.random.Generator) -> list[Sample]:
+        """See `Layout`.
+
+        Raises:
+            TextTooShortError: a random partner is required and there is only one document.
+        """
+        if self.second == "random" and len(documents) < 2:
+            raise TextTooShortError(
+                "next sentence prediction needs text from other documents, but there is only one document",
+                remedy=f"separate documents by blank lines, or pass {setting('layout.kind', 'document_sentences')} "
+                f"{setting('objective.next_sentence', False)}",
+            )
+        balance = _Balance()
+        samples = [sample for index in indices for sample in self._document(frame, documents, index, balance, rng)]
+        surplus = {id(sample) for sample in balance.forced[-balance.debt :]} if balance.debt > 0 else set()
+        return [sample for sample in samples if id(sample) not in surplus]
+
+    def _document(
+        self, frame: Frame, documents: Documents, index: int, balance: _Balance, rng: np.random.Generator
+    ) -> list[Sample]:
+        capacity = frame.capacity(self.length, texts=2)
+        sentences = documents.sentences(index)
+        samples = []
+        start = 0
+        while start < len(sentences):
+            target = self._target(capacity, rng)
+            stop, total = start, 0
+            while stop < len(sentences) and total < target:
+                total += len(sentences[stop])
+                stop += 1
+            if stop - start == 1 and stop < len(sentences):
+                stop += 1  # a single sentence that fills the target: add its successor
+            single = self.single_probability
+            if single and (stop - start == 1 or rng.random() < single):
+                text = np.concatenate(sentences[start:stop])
+                excess = max(0, len(text) - frame.capacity(self.length, texts=1))
+                samples.append(frame.wrap(_trim(text, excess, rng)))
+                start = stop
+                continue
+            if stop - start == 1:
+                if self.second == "random" and balance.debt < MAX_DEBT:
+                    second = _random_text(documents, index, target - len(sentences[start]), rng)
+                    samples.append(balance.force(self._sample(frame, sentences[start], second, 1, rng)))
+                return samples
+            middle = int(rng.integers(start + 1, stop))
+            first = np.concatenate(sentences[start:middle])
+            if self.second == "random" and balance.draw(rng):
+                second = _random_text(documents, index, target - len(first), rng)
+                samples.append(self._sample(frame, first, second, 1, rng))
+                start = middle  # put back the unused sentences
+            else:
+                pair, label = (first, np.concatenate(sentences[middle:stop])), 0
+                if self.second == "swapped" and balance.draw(rng):
+                    pair, label = pair[::-1], 1
+                samples.append(self._sample(frame, *pair, label, rng))
+                start = stop
+        return samples
+
+    def _target(self, capacity: int, rng: np.random.Generator) -> int:
+        if capacity > 2 and rng.random() < self.short_probability:
+            return int(rng.integers(2, capacity + 1))
+        return capacity
+
+    def _sample(
+        self, frame: Frame, first: np.ndarray, second: np.ndarray, label: int, rng: np.random.Generator
+    ) -> Sample:
+        sample = frame.wrap(*truncate_pair(first, second, frame.capacity(self.length, texts=2), rng))
+        name = LABELS.get(self.second)
+        return sample if name is None else sample.add(labels={name: np.array([label], np.int64)})
 
 
 @dataclass
@@ -106,90 +172,17 @@ class _Balance:
         return sample
 
 
-class SentencePairs:
-    """See the module."""
-
-    def __init__(self, settings: SentencePairsSettings, frame: Frame, length: int) -> None:
-        self.settings = settings
-        self.frame = frame
-        self.capacity = frame.capacity(length, texts=2)
-        self.single_capacity = frame.capacity(length, texts=1)
-
-    def cut(self, documents: Documents, indices: Sequence[int], rng: np.random.Generator) -> list[Sample]:
-        """See `Layout`.
-
-        Raises:
-            TextTooShortError: a random partner is required and there is only one document.
-        """
-        if self.settings.second == "random" and len(documents) < 2:
-            raise TextTooShortError(
-                "next sentence prediction needs text from other documents, but there is only one document",
-                remedy=f"separate documents by blank lines, or pass {setting('layout.kind', 'document_sentences')} "
-                f"{setting('objective.next_sentence', False)}",
-            )
-        balance = _Balance()
-        samples = [sample for index in indices for sample in self._document(documents, index, balance, rng)]
-        surplus = {id(sample) for sample in balance.forced[-balance.debt :]} if balance.debt > 0 else set()
-        return [sample for sample in samples if id(sample) not in surplus]
-
-    def _document(self, documents: Documents, index: int, balance: _Balance, rng: np.random.Generator) -> list[Sample]:
-        sentences = documents.sentences(index)
-        samples = []
-        start = 0
-        while start < len(sentences):
-            target = self._target(rng)
-            stop, total = start, 0
-            while stop < len(sentences) and total < target:
-                total += len(sentences[stop])
-                stop += 1
-            if stop - start == 1 and stop < len(sentences):
-                stop += 1  # a single sentence that fills the target: add its successor
-            single = self.settings.single_probability
-            if single and (stop - start == 1 or rng.random() < single):
-                text = np.concatenate(sentences[start:stop])
-                samples.append(self.frame.wrap(_trim(text, max(0, len(text) - self.single_capacity), rng)))
-                start = stop
-                continue
-            if stop - start == 1:
-                if self.settings.second == "random" and balance.debt < MAX_DEBT:
-                    second = self._random_text(documents, index, target - len(sentences[start]), rng)
-                    samples.append(balance.force(self._sample(sentences[start], second, 1, rng)))
-                return samples
-            middle = int(rng.integers(start + 1, stop))
-            first = np.concatenate(sentences[start:middle])
-            if self.settings.second == "random" and balance.draw(rng):
-                second = self._random_text(documents, index, target - len(first), rng)
-                samples.append(self._sample(first, second, 1, rng))
-                start = middle  # put back the unused sentences
-            else:
-                pair, label = (first, np.concatenate(sentences[middle:stop])), 0
-                if self.settings.second == "swapped" and balance.draw(rng):
-                    pair, label = pair[::-1], 1
-                samples.append(self._sample(*pair, label, rng))
-                start = stop
-        return samples
-
-    def _target(self, rng: np.random.Generator) -> int:
-        if self.capacity > 2 and rng.random() < self.settings.short_probability:
-            return int(rng.integers(2, self.capacity + 1))
-        return self.capacity
-
-    def _random_text(self, documents: Documents, index: int, wanted: int, rng: np.random.Generator) -> np.ndarray:
-        """Return consecutive sentences of another document than `index`, if possible at least `wanted` tokens."""
-        other = int(rng.integers(len(documents) - 1))
-        sentences = documents.sentences(other + (other >= index))
-        number = int(rng.integers(len(sentences)))
-        taken = [sentences[number]]
-        total = len(sentences[number])
-        while total < wanted and (number := number + 1) < len(sentences):
-            taken.append(sentences[number])
-            total += len(sentences[number])
-        return np.concatenate(taken)
-
-    def _sample(self, first: np.ndarray, second: np.ndarray, label: int, rng: np.random.Generator) -> Sample:
-        sample = self.frame.wrap(*truncate_pair(first, second, self.capacity, rng))
-        name = LABELS.get(self.settings.second)
-        return sample if name is None else sample.add(labels={name: np.array([label], np.int64)})
+def _random_text(documents: Documents, index: int, wanted: int, rng: np.random.Generator) -> np.ndarray:
+    """Return consecutive sentences of another document than `index`, if possible at least `wanted` tokens."""
+    other = int(rng.integers(len(documents) - 1))
+    sentences = documents.sentences(other + (other >= index))
+    number = int(rng.integers(len(sentences)))
+    taken = [sentences[number]]
+    total = len(sentences[number])
+    while total < wanted and (number := number + 1) < len(sentences):
+        taken.append(sentences[number])
+        total += len(sentences[number])
+    return np.concatenate(taken)
 
 
 def truncate_pair(

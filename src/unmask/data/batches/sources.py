@@ -122,16 +122,8 @@ class Source(Protocol):
 class Layout(Protocol):
     """Cuts samples from documents."""
 
-    def cut(self, documents: Documents, indices: Sequence[int], rng: np.random.Generator) -> list[Sample]:
+    def cut(self, frame: Frame, documents: Documents, indices: Sequence[int], rng: np.random.Generator) -> list[Sample]:
         """Return all samples of these documents, in order, with empty keys. Pure except for `rng`."""
-        ...
-
-
-class LayoutFactory(Protocol):
-    """Builds the layout of each stage: `LayoutSettings` that of a single one, `Curriculum` those of several."""
-
-    def layouts(self, frame: Frame) -> Sequence[tuple[Stage, Layout]]:
-        """Return the stages of a run, at least one, each with its layout."""
         ...
 
 
@@ -140,7 +132,7 @@ class CorpusSource:
 
     Args:
         documents: documents of the corpus.
-        layout: settings of the layout, or of those of all stages.
+        layouts: the stages of a run, at least one, each with its layout.
         frame: the special tokens.
         seed: seed of the order and of the layout.
         block_tokens: approximate number of tokens that are cut and shuffled together, at most `BLOCK_TOKENS`, which is
@@ -154,14 +146,15 @@ class CorpusSource:
     def __init__(
         self,
         documents: Documents,
-        layout: LayoutFactory,
+        layouts: Sequence[tuple[Stage, Layout]],
         frame: Frame,
         *,
         seed: int,
         block_tokens: int | None = None,
     ) -> None:
         self.documents = documents
-        self.stages, self.layouts = zip(*layout.layouts(frame), strict=True)
+        self.stages, self.layouts = zip(*layouts, strict=True)
+        self.frame = frame
         self.seed = seed
         mean = max(1, documents.num_tokens // max(1, len(documents)))
         self.per_block = max(1, min(len(documents), min(block_tokens or BLOCK_TOKENS, BLOCK_TOKENS) // mean))
@@ -228,7 +221,7 @@ class CorpusSource:
             for index in range(first, min(first + self.per_block, len(self.documents)))
         ]
         rng = derive_rng(self.seed, "layout", epoch, block)
-        samples = self.layouts[stage].cut(self.documents.fetched(indices), indices, rng)
+        samples = self.layouts[stage].cut(self.frame, self.documents.fetched(indices), indices, rng)
         order_in_block = enumerate(rng.permutation(len(samples)))
         return [samples[index].changed(key=(epoch, block, item), stage=stage) for item, index in order_in_block]
 

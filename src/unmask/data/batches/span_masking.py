@@ -23,11 +23,11 @@ The replacement is drawn for each token independently, as in both reference impl
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cache
 
 import numpy as np
 
-from unmask.data.batches.masking import Begins, Masking, MaskingSettings, find_words
+from unmask.data.batches.masking import Begins, MaskingSettings, find_words
 
 
 class SpanMaskingSettings(MaskingSettings, frozen=True, kw_only=True, tag="span"):
@@ -53,36 +53,21 @@ class SpanMaskingSettings(MaskingSettings, frozen=True, kw_only=True, tag="span"
         """See `MaskingSettings`."""
         return self.longest
 
-    def build(self, *, vocabulary: int, mask: int, special: frozenset[int], begins: Begins) -> SpanMasking:
+    def choose(
+        self, ids: np.ndarray, candidates: np.ndarray, number: int, begins: Begins, rng: np.random.Generator
+    ) -> np.ndarray:
         """See `MaskingSettings`."""
-        return SpanMasking(self, vocabulary=vocabulary, mask=mask, special=special, begins=begins)
-
-
-class SpanMasking(Masking):
-    """See the module.
-
-    Args:
-        settings: rate, shares and lengths.
-        others: as for `Masking`.
-    """
-
-    def __init__(self, settings: SpanMaskingSettings, **others: Any) -> None:
-        super().__init__(settings, **others)
-        probabilities = (1 - settings.p) ** np.arange(settings.longest)
-        self.sums = (probabilities / probabilities.sum()).cumsum()[:-1]
-
-    def choose(self, ids: np.ndarray, candidates: np.ndarray, number: int, rng: np.random.Generator) -> np.ndarray:
-        """See `Masking`."""
-        starts, stops = find_words(ids, candidates, self.begins)
+        starts, stops = find_words(ids, candidates, begins)
         inside = np.zeros(len(ids) + 1, np.int64)
         inside[starts] += 1
         inside[stops] -= 1
         inside = np.flatnonzero(inside.cumsum()[:-1])  # positions of tokens in words
         masked, left = np.zeros(len(ids), bool), min(number, len(inside))
+        sums = span_sums(self.p, self.longest)
         while left:
             free = inside[~masked[inside]]
             word = int(np.searchsorted(starts, free[rng.integers(len(free))], side="right")) - 1
-            last = word + 1 + int(np.searchsorted(self.sums, rng.random(), side="right"))
+            last = word + 1 + int(np.searchsorted(sums, rng.random(), side="right"))
             end = starts[word]
             for other in range(word, min(last, len(starts))):
                 if starts[other] != end:
@@ -94,9 +79,16 @@ class SpanMasking(Masking):
         return np.flatnonzero(masked)
 
     def draw(self, masked: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """See `Masking`; all tokens of a span share a number."""
+        """See `MaskingSettings`; all tokens of a span share a number."""
         spans = span_indices(masked)
         return rng.random(int(spans[-1]) + 1)[spans] if len(spans) else np.zeros(0)
+
+
+@cache
+def span_sums(p: float, longest: int) -> np.ndarray:
+    """Return the probabilities of spans of at most n words, (longest - 1,), for n from 1 on."""
+    probabilities = (1 - p) ** np.arange(longest)
+    return (probabilities / probabilities.sum()).cumsum()[:-1]
 
 
 def span_indices(masked: np.ndarray) -> np.ndarray:
@@ -106,32 +98,6 @@ def span_indices(masked: np.ndarray) -> np.ndarray:
         masked: (masked,) sorted positions of masked tokens; returns (masked,).
     """
     return np.cumsum(np.diff(masked, prepend=masked[:1]) > 1)
-
-
-class NgramMaskingSettings(MaskingSettings, frozen=True, kw_only=True, tag="ngram"):
-    """The recipe's [masking] for `kind = "ngram"`; see `MaskingSettings`.
-
-    Attributes:
-        longest: maximum number of consecutive words masked at once.
-    """
-
-    longest: int = 3
-
-    whole_words = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.longest < 1:
-            raise ValueError("longest must be at least 1")
-
-    @property
-    def words(self) -> int:
-        """See `MaskingSettings`."""
-        return self.longest
-
-    def build(self, *, vocabulary: int, mask: int, special: frozenset[int], begins: Begins) -> NgramMasking:
-        """See `MaskingSettings`."""
-        return NgramMasking(self, self.longest, vocabulary=vocabulary, mask=mask, special=special, begins=begins)
 
 
 class WholeWordMaskingSettings(MaskingSettings, frozen=True, kw_only=True, tag="whole_word"):
@@ -144,35 +110,19 @@ class WholeWordMaskingSettings(MaskingSettings, frozen=True, kw_only=True, tag="
         """See `MaskingSettings`."""
         return 1
 
-    def build(self, *, vocabulary: int, mask: int, special: frozenset[int], begins: Begins) -> NgramMasking:
+    def choose(
+        self, ids: np.ndarray, candidates: np.ndarray, number: int, begins: Begins, rng: np.random.Generator
+    ) -> np.ndarray:
         """See `MaskingSettings`."""
-        return NgramMasking(self, 1, vocabulary=vocabulary, mask=mask, special=special, begins=begins)
-
-
-class NgramMasking(Masking):
-    """See the module.
-
-    Args:
-        settings: rate and shares.
-        longest: maximum number of consecutive words masked at once.
-        others: as for `Masking`.
-    """
-
-    def __init__(self, settings: MaskingSettings, longest: int, **others: Any) -> None:
-        super().__init__(settings, **others)
-        self.sums = np.cumsum(1 / np.arange(1, longest + 1))
-
-    def choose(self, ids: np.ndarray, candidates: np.ndarray, number: int, rng: np.random.Generator) -> np.ndarray:
-        """See `Masking`."""
-        firsts, ends = find_words(ids, candidates, self.begins)
+        firsts, ends = find_words(ids, candidates, begins)
         if not len(firsts):
             return firsts
         starts, stops, taken = firsts.tolist(), ends.tolist(), [False] * len(firsts)
-        budget = number
+        budget, sums = number, ngram_sums(self.words)
         for word, uniform in zip(rng.permutation(len(starts)).tolist(), rng.random(len(starts)).tolist(), strict=True):
             if not budget:
                 break
-            size = self._draw_size(word, uniform, starts, stops)
+            size = _draw_size(word, uniform, starts, stops, sums)
             while size and stops[word + size - 1] - starts[word] > budget:
                 size -= 1
             if size and not any(taken[word : word + size]):
@@ -181,9 +131,36 @@ class NgramMasking(Masking):
         selected = [np.arange(starts[word], stops[word]) for word, chosen in enumerate(taken) if chosen]
         return np.concatenate(selected) if selected else firsts[:0]
 
-    def _draw_size(self, word: int, uniform: float, starts: list[int], stops: list[int]) -> int:
-        """Draw the size n of an n-gram that begins with a word, proportional to 1/n, limited to adjacent words."""
-        most = 1
-        while most < len(self.sums) and word + most < len(starts) and starts[word + most] == stops[word + most - 1]:
-            most += 1
-        return 1 + int(np.searchsorted(self.sums[:most], uniform * self.sums[most - 1], side="right"))
+
+class NgramMaskingSettings(WholeWordMaskingSettings, frozen=True, kw_only=True, tag="ngram"):
+    """The recipe's [masking] for `kind = "ngram"`; see `MaskingSettings`.
+
+    Attributes:
+        longest: maximum number of consecutive words masked at once.
+    """
+
+    longest: int = 3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.longest < 1:
+            raise ValueError("longest must be at least 1")
+
+    @property
+    def words(self) -> int:
+        """See `MaskingSettings`."""
+        return self.longest
+
+
+@cache
+def ngram_sums(longest: int) -> np.ndarray:
+    """Return the sums of 1/n up to each n, (longest,): a size n is drawn with a probability proportional to 1/n."""
+    return np.cumsum(1 / np.arange(1, longest + 1))
+
+
+def _draw_size(word: int, uniform: float, starts: list[int], stops: list[int], sums: np.ndarray) -> int:
+    """Draw the size n of an n-gram that begins with a word, proportional to 1/n, limited to adjacent words."""
+    most = 1
+    while most < len(sums) and word + most < len(starts) and starts[word + most] == stops[word + most - 1]:
+        most += 1
+    return 1 + int(np.searchsorted(sums[:most], uniform * sums[most - 1], side="right"))

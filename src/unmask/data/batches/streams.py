@@ -1,6 +1,6 @@
 """Samples that continue each other from step to step, for bodies that carry state.
 
-Input: documents, and how their text is cut into windows (`StreamText`). Output: the next window of every stream, at
+Input: documents, and how their text is cut into windows (`StreamSettings`). Output: the next window of every stream, at
 each step. The documents of an epoch, in seeded order, form one long text; it is cut into as many streams as a batch has
 sequences, and each step takes the next window of every stream exactly once. The remainder at the end, less than a
 window per stream, is not read in that epoch.
@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import msgspec
 import numpy as np
@@ -39,41 +39,7 @@ HELDOUT_WINDOWS = 8
 
 
 Rows = Callable[[], np.ndarray]
-
-
-class StreamText(Protocol):
-    """How a layout cuts the text of streams into windows.
-
-    Attributes:
-        capacity: rows of the text in a window.
-        advance: number of rows after which the next window starts.
-    """
-
-    capacity: int
-
-    @property
-    def advance(self) -> int:
-        """See above."""
-        ...
-
-    def sizes(self, documents: Documents) -> np.ndarray:
-        """Return the number of rows of each document, (documents,)."""
-        ...
-
-    def read(self, sentences: Sequence[np.ndarray]) -> np.ndarray:
-        """Return the rows of a document, such as its ids."""
-        ...
-
-    def window(self, rows: np.ndarray, direction: int, rng: np.random.Generator, other: Rows) -> Sample:
-        """Return the sample of a window, with an empty key.
-
-        Args:
-            rows: `capacity` rows, in the order of the text.
-            direction: 0, or 1 if the window is read from its end.
-            rng: source of all randomness.
-            other: returns as many rows from a random place of the text.
-        """
-        ...
+"""Returns as many rows as a window has, from a random place of the text."""
 
 
 class StreamSettings(LayoutSettings, frozen=True, kw_only=True):
@@ -91,6 +57,8 @@ class StreamSettings(LayoutSettings, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.streams < 1:
             raise ValueError("layout.streams must be at least 1")
+        if self.streams % self.directions:
+            raise ValueError("layout.streams must be even: half of the streams read backwards")
 
     @property
     def provides(self) -> frozenset[str]:
@@ -107,14 +75,37 @@ class StreamSettings(LayoutSettings, frozen=True, kw_only=True):
         """See `LayoutSettings`."""
         return self.streams
 
-    def text(self, frame: Frame) -> StreamText:
-        """Return how text is cut into windows."""
+    def capacity(self, frame: Frame) -> int:
+        """Return the number of rows of the text in a window."""
+        raise NotImplementedError
+
+    def advance(self, frame: Frame) -> int:
+        """Return the number of rows after which the next window starts."""
+        return self.capacity(frame)
+
+    def sizes(self, documents: Documents) -> np.ndarray:
+        """Return the number of rows of each document, (documents,): its tokens, and a [SEP] that ends it."""
+        return documents.lengths() + 1
+
+    def read(self, frame: Frame, sentences: Sequence[np.ndarray]) -> np.ndarray:
+        """Return the rows of a document, such as its ids."""
+        raise NotImplementedError
+
+    def window(self, frame: Frame, rows: np.ndarray, direction: int, rng: np.random.Generator, other: Rows) -> Sample:
+        """Return the sample of a window, with an empty key.
+
+        Args:
+            frame: the special tokens.
+            rows: as many as a window has, in the order of the text.
+            direction: 0, or 1 if the window is read from its end.
+            rng: source of all randomness.
+            other: returns other rows.
+        """
         raise NotImplementedError
 
     def source(self, documents: Documents, frame: Frame, *, seed: int, block_tokens: int | None = None) -> StreamSource:
         """See `LayoutSettings`; there are no blocks."""
-        text, readers = self.text(frame), self.streams // self.directions
-        return StreamSource(documents, text, self.length, readers, self.directions, seed=seed)
+        return StreamSource(documents, self, frame, seed=seed)
 
     def heldout(self, num_tokens: int, batch_tokens: int) -> Self:
         """See `LayoutSettings`; there are few streams, so that each has many windows."""
@@ -128,28 +119,27 @@ class StreamSource:
 
     Args:
         documents: documents of the corpus.
-        text: how their text is cut into windows.
-        length: tokens per window.
-        readers: number of streams in each direction.
-        directions: see `StreamSettings`.
+        layout: how their text is cut into windows.
+        frame: the special tokens.
         seed: seed of the order.
+
+    Attributes:
+        capacity, advance: see `StreamSettings`.
+        readers: number of streams in each direction.
     """
 
     start: Cursor = (0, 0)
     epoch = None
 
-    def __init__(
-        self, documents: Documents, text: StreamText, length: int, readers: int, directions: int = 1, *, seed: int
-    ) -> None:
-        self.documents = documents
-        self.text = text
-        self.stages = (Stage(share=1.0, length=length),)
-        self.readers = readers
-        self.streams = readers * directions
+    def __init__(self, documents: Documents, layout: StreamSettings, frame: Frame, *, seed: int) -> None:
+        self.documents, self.layout, self.frame = documents, layout, frame
+        self.capacity, self.advance = layout.capacity(frame), layout.advance(frame)
+        self.stages = (Stage(share=1.0, length=layout.length),)
+        self.readers, self.streams = layout.streams // layout.directions, layout.streams
         self.seed = seed
-        self.total = int(text.sizes(documents).sum())
-        self.num_windows = max(0, self.total - text.capacity + text.advance) // (readers * text.advance)
-        self._read = lru_cache(maxsize=2 * self.streams)(lambda number: text.read(documents.sentences(number)))
+        self.total = int(layout.sizes(documents).sum())
+        self.num_windows = max(0, self.total - self.capacity + self.advance) // (self.readers * self.advance)
+        self._read = lru_cache(maxsize=2 * self.streams)(lambda number: layout.read(frame, documents.sentences(number)))
         self._order = lru_cache(maxsize=1)(self._arrange)
 
     def take(
@@ -162,7 +152,7 @@ class StreamSource:
         """
         if not self.num_windows:
             raise TextTooShortError(
-                f"the {self.documents.num_tokens:,} tokens of the corpus do not fill a window of {self.text.capacity} "
+                f"the {self.documents.num_tokens:,} tokens of the corpus do not fill a window of {self.capacity} "
                 f"for each of {self.streams} streams",
                 remedy="add text, or pass a smaller layout.streams (and batch.sequences) or layout.length",
             )
@@ -182,12 +172,12 @@ class StreamSource:
 
     def _window(self, epoch: int, window: int, stream: int) -> Sample:
         direction, reader = divmod(stream, self.readers)
-        size = self.text.capacity
-        first = (reader * self.num_windows + window) * self.text.advance
+        size = self.capacity
+        first = (reader * self.num_windows + window) * self.advance
         rows = self._rows(epoch, self.total - first - size if direction else first)
         rng = derive_rng(self.seed, "windows", epoch, window, stream)
-        sample = self.text.window(
-            rows, direction, rng, lambda: self._rows(epoch, int(rng.integers(self.total - size + 1)))
+        sample = self.layout.window(
+            self.frame, rows, direction, rng, lambda: self._rows(epoch, int(rng.integers(self.total - size + 1)))
         )
         return replace(sample, key=(epoch, window, stream), stream=stream, fresh=window == 0)
 
@@ -197,7 +187,7 @@ class StreamSource:
         index = int(np.searchsorted(ends, first, side="right"))
         skipped = first - (int(ends[index - 1]) if index else 0)
         parts: list[np.ndarray] = []
-        missing = self.text.capacity
+        missing = self.capacity
         while missing:
             part = self._read(int(order[index]))[skipped : skipped + missing]
             parts.append(part)
@@ -207,7 +197,7 @@ class StreamSource:
 
     def _arrange(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the document indices of an epoch in order, and the end of each in its text, both (documents,)."""
-        sizes = self.text.sizes(self.documents)  # (documents,)
+        sizes = self.layout.sizes(self.documents)  # (documents,)
         order = derive_rng(self.seed, "order", epoch).permutation(len(sizes))  # (documents,)
         return order, sizes[order].cumsum()
 
@@ -219,31 +209,14 @@ class ContiguousSettings(StreamSettings, frozen=True, kw_only=True, tag="contigu
         STREAMS: {"layout.kind": "contiguous", "layout.streams": 8, "batch.sequences": 8}
     }
 
-    def text(self, frame: Frame) -> ContiguousText:
+    def capacity(self, frame: Frame) -> int:
         """See `StreamSettings`."""
-        return ContiguousText(frame, self.length)
+        return frame.capacity(self.length, texts=1)
 
+    def read(self, frame: Frame, sentences: Sequence[np.ndarray]) -> np.ndarray:
+        """See `StreamSettings`."""
+        return np.concatenate([*sentences, [frame.sep]])  # (tokens,)
 
-class ContiguousText:
-    """Text in windows [CLS] text [SEP]; implements `StreamText`.
-
-    Args:
-        frame: the special tokens.
-        length: tokens per window, including special tokens.
-    """
-
-    def __init__(self, frame: Frame, length: int) -> None:
-        self.frame = frame
-        self.capacity = self.advance = frame.capacity(length, texts=1)
-
-    def sizes(self, documents: Documents) -> np.ndarray:
-        """See `StreamText`."""
-        return documents.lengths() + 1
-
-    def read(self, sentences: Sequence[np.ndarray]) -> np.ndarray:
-        """See `StreamText`."""
-        return np.concatenate([*sentences, [self.frame.sep]])  # (tokens,)
-
-    def window(self, rows: np.ndarray, direction: int, rng: np.random.Generator, other: Rows) -> Sample:
-        """See `StreamText`."""
-        return self.frame.wrap(rows)
+    def window(self, frame: Frame, rows: np.ndarray, direction: int, rng: np.random.Generator, other: Rows) -> Sample:
+        """See `StreamSettings`."""
+        return frame.wrap(rows)

@@ -14,7 +14,6 @@ import numpy as np
 from unmask.data.cleaning.grouping import KEPT, bounds, equal_keys, of_rows
 from unmask.data.cleaning.store import Store
 from unmask.data.corpus.hashes import mixed
-from unmask.support.errors import UserError
 
 
 class Boilerplate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -28,12 +27,11 @@ class Boilerplate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     min_pages: int = 5
     min_share: float = 0.1
 
-    def check(self) -> None:
-        """Raise a UserError if a setting is impossible."""
+    def __post_init__(self) -> None:
         if self.min_pages < 2:
-            raise UserError(f"boilerplate.min_pages must be at least 2, not {self.min_pages}")
+            raise ValueError(f"min_pages must be at least 2, not {self.min_pages}")
         if not 0 <= self.min_share <= 1:
-            raise UserError(f"boilerplate.min_share must be at least 0 and at most 1, not {self.min_share:g}")
+            raise ValueError(f"min_share must be at least 0 and at most 1, not {self.min_share:g}")
 
 
 BOILERPLATE = 1

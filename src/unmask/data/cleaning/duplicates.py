@@ -31,7 +31,6 @@ from unmask.data.cleaning.store import Store
 from unmask.data.labelled.duplicates import SIMILAR, ngram_hashes
 from unmask.data.labelled.folding import fold
 from unmask.support.arrays import create_map
-from unmask.support.errors import UserError
 
 EQUAL, NEAR, REPEATED = 1, 2, 3
 """What is known of a document that does not stay: it equals an earlier one, is in the group of an earlier one, or
@@ -55,10 +54,9 @@ class NearDuplicates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     similarity: float = SIMILAR
 
-    def check(self) -> None:
-        """Raise a UserError if the similarity is not one that bands find."""
-        if not 0.5 <= self.similarity <= 1:
-            raise UserError(f"near_duplicates.similarity must be at least 0.5 and at most 1, not {self.similarity:g}")
+    def __post_init__(self) -> None:
+        if not 0.5 <= self.similarity <= 1:  # which bands find
+            raise ValueError(f"similarity must be at least 0.5 and at most 1, not {self.similarity:g}")
 
 
 class RepeatedLines(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -74,10 +72,9 @@ class RepeatedPassages(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     max_repeated: float = 0.5
 
-    def check(self) -> None:
-        """Raise a UserError if the share is none."""
+    def __post_init__(self) -> None:
         if not 0 <= self.max_repeated < 1:
-            raise UserError(f"repeated_passages.max_repeated must be at least 0 and below 1, not {self.max_repeated:g}")
+            raise ValueError(f"max_repeated must be at least 0 and below 1, not {self.max_repeated:g}")
 
 
 def find_duplicates(store: Store, *, similarity: float | None) -> np.ndarray:

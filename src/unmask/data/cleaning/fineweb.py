@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from unmask.data.cleaning.c4 import ends_sentence
 from unmask.data.cleaning.gopher import repeated_lines
-from unmask.data.cleaning.rule import Document, Judge, RuleSettings, Verdict
+from unmask.data.cleaning.rule import Document, RuleSettings
 
 
 class FineWeb(RuleSettings, frozen=True, kw_only=True):
@@ -30,16 +30,8 @@ class FineWeb(RuleSettings, frozen=True, kw_only=True):
     max_repeated: float = 0.1
     max_breaks: float = 0.3
 
-    def build(self) -> Judge:
+    def reason(self, document: Document) -> str:
         """See `RuleSettings`."""
-
-        def judge(document: Document) -> Verdict:
-            return Verdict(document, self._reason(document))
-
-        return judge
-
-    def _reason(self, document: Document) -> str:
-        """Return why a document is dropped; "" if it is not."""
         lines = document.lines
         if document.marks_sentences and sum(map(ends_sentence, lines)) / len(lines) < self.min_terminal:
             return "lines without terminal punctuation"

@@ -20,7 +20,7 @@ import string
 
 import numpy as np
 
-from unmask.data.cleaning.rule import Document, Judge, RuleSettings, Verdict
+from unmask.data.cleaning.rule import Document, RuleSettings
 
 STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
 _AROUND = string.punctuation + "“”‘’„«»…–—‹›。，、！？：；（）「」『』【】《》·•"
@@ -52,17 +52,8 @@ class GopherQuality(RuleSettings, frozen=True, kw_only=True):
     min_stop_words: int = 2
     stop_words: tuple[str, ...] = STOP_WORDS
 
-    def build(self) -> Judge:
+    def reason(self, document: Document) -> str:
         """See `RuleSettings`."""
-        stop_words = frozenset(self.stop_words)
-
-        def judge(document: Document) -> Verdict:
-            return Verdict(document, self._reason(document, stop_words))
-
-        return judge
-
-    def _reason(self, document: Document, stop_words: frozenset[str]) -> str:
-        """Return why a document is dropped; "" if it is not."""
         tokens = document.words
         words = [word for token in tokens if (word := token.strip(_AROUND))]
         if len(words) < self.min_words:
@@ -86,7 +77,7 @@ class GopherQuality(RuleSettings, frozen=True, kw_only=True):
         alphabetic = sum(token.isalpha() or any(map(str.isalpha, token)) for token in tokens)
         if alphabetic / total < self.min_alphabetic:
             return "words without letters"
-        has_few = len(stop_words.intersection(map(str.lower, words))) < self.min_stop_words
+        has_few = len({*self.stop_words}.intersection(map(str.lower, words))) < self.min_stop_words
         return "no stop words" if document.is_spaced and has_few else ""
 
 
@@ -105,13 +96,9 @@ class GopherRepetition(RuleSettings, frozen=True, kw_only=True):
     max_top: tuple[tuple[int, float], ...] = ((2, 0.2), (3, 0.18), (4, 0.16))
     max_repeated: tuple[tuple[int, float], ...] = ((5, 0.15), (6, 0.14), (7, 0.13), (8, 0.12), (9, 0.11), (10, 0.10))
 
-    def build(self) -> Judge:
+    def reason(self, document: Document) -> str:
         """See `RuleSettings`."""
-
-        def judge(document: Document) -> Verdict:
-            return Verdict(document, self._lines(document) or self._ngrams(document))
-
-        return judge
+        return self._lines(document) or self._ngrams(document)
 
     def _lines(self, document: Document) -> str:
         repeated, characters = repeated_lines(document.lines)

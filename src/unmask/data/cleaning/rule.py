@@ -11,7 +11,6 @@ each letter with its marks is a word, in Tibetan each syllable, and rules about 
 from __future__ import annotations
 
 import re
-from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -93,12 +92,16 @@ Judge = Callable[[Document], Verdict]
 
 
 class RuleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings of a rule: a table of the file that `clean` names."""
+    """Settings of a rule: a table of the file that `clean` names. Subclasses implement `build` or `reason`."""
 
-    @abstractmethod
     def build(self) -> Judge:
         """Return the function that judges documents.
 
         Raises:
             UserError: a setting is invalid, or a package is missing.
         """
+        return lambda document: Verdict(document, self.reason(document))
+
+    def reason(self, document: Document) -> str:
+        """Return why a document is dropped; "" if it is not."""
+        raise NotImplementedError

@@ -6,7 +6,7 @@ which they are listed here, whatever the order in the file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -20,7 +20,7 @@ from unmask.data.cleaning.language import Language
 from unmask.data.cleaning.overlap import Overlap
 from unmask.data.cleaning.pii import PII
 from unmask.data.cleaning.quality import Quality
-from unmask.data.cleaning.rule import Judge
+from unmask.data.cleaning.rule import Judge, RuleSettings
 from unmask.data.cleaning.urls import Urls
 from unmask.support.errors import UserError, nearest
 from unmask.support.messages import argument
@@ -66,11 +66,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Raises:
             UserError: a setting is invalid, or a package is missing.
         """
-        rules = {name: getattr(self, name) for name in _SINGLE}
-        for rule in (self.near_duplicates, self.repeated_passages, self.boilerplate):
-            if rule is not None:
-                rule.check()
-        return {name: rule.build() for name, rule in rules.items() if rule is not None}
+        rules = {name: getattr(self, name) for name in self.names}
+        return {name: rule.build() for name, rule in rules.items() if isinstance(rule, RuleSettings)}
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -89,7 +86,6 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return frozenset(name for name, is_needed in names.items() if is_needed)
 
 
-_SINGLE = ("urls", "language", "gopher_repetition", "gopher_quality", "c4", "fineweb", "quality", "overlap", "pii")
 WEB = Rules(
     gopher_repetition=GopherRepetition(),
     gopher_quality=GopherQuality(),
@@ -145,24 +141,10 @@ _NEEDED = {
 
 
 def _named(name: str) -> Rules:
-    kinds: dict[str, Callable[[], msgspec.Struct]] = {
-        "c4": C4,
-        "fineweb": FineWeb,
-        "gopher_quality": GopherQuality,
-        "gopher_repetition": GopherRepetition,
-        "pii": PII,
-        "duplicates": Duplicates,
-        "near_duplicates": NearDuplicates,
-        "repeated_passages": RepeatedPassages,
-        "boilerplate": Boilerplate,
-        "repeated_lines": RepeatedLines,
-    }
     field = name.replace("-", "_")
     if field in _NEEDED:
         raise UserError(f"{argument('clean', name)} needs a setting", remedy=_NEEDED[field])
-    if field not in kinds:
-        raise UserError(
-            f"{argument('clean', name)}: no such rule",
-            remedy=nearest(field, ["web", *_NEEDED, *kinds]) or "name a file",
-        )
-    return Rules(**{field: kinds[field]()})  # type: ignore[arg-type]
+    if field not in Rules.__struct_fields__:
+        known = ["web", *Rules.__struct_fields__]
+        raise UserError(f"{argument('clean', name)}: no such rule", remedy=nearest(field, known))
+    return convert({field: {}}, Rules, name)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from unmask.data.corpus.corpus import Corpus, open_corpus
 from unmask.data.corpus.encode import DocumentEncoder, encode_documents, refuse_unguarded
-from unmask.data.corpus.manifest import CLEANING, VERSION, CorpusManifest, SkippedEntry, TokenizerEntry
+from unmask.data.corpus.manifest import CLEANING, CorpusManifest, SkippedEntry
 from unmask.data.corpus.partial import INSIDE, PartialCorpus
 from unmask.data.corpus.repeats import held_out_again
 from unmask.data.corpus.sample import DocumentSampler
@@ -28,11 +28,11 @@ from unmask.data.text.documents import (
     refuse_idle_options,
     resolve_documents,
 )
-from unmask.data.text.files import as_paths, display_name
+from unmask.data.text.files import display_name
 from unmask.data.text.record_files import is_dataset
 from unmask.data.text.text_copy import TextCopy
 from unmask.data.tokenizers.tokenizer import Tokenizer
-from unmask.support.choices import refuse_url
+from unmask.support.choices import as_files, refuse_url
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError, check_unicode, counted
 from unmask.support.fingerprint import versions
@@ -95,7 +95,7 @@ def write_corpus(
         UnmaskError: a worker process was killed.
     """
     refuse_unguarded()
-    paths, heldout = as_paths(paths), None if heldout is None else as_paths(heldout)
+    paths, heldout = as_files(paths), None if heldout is None else as_files(heldout)
     check_sources([*paths, *(heldout or ())], options)
     check_out(out)
     out = Path(out).resolve()
@@ -105,14 +105,12 @@ def write_corpus(
     divided = _divide(documents, heldout, options, skipped, report)
     settings = _settings(tokenizer, shard_tokens)
     sources, summary = [str(path) for path in [*paths, *(heldout or ())]], b"" if copy is None else copy.summary
-    with _writing(out, divided, tokenizer, settings, sources, skipped, shard_tokens, workers, report) as (
-        partial,
-        manifest,
-    ):
+    with _writing(out, divided, tokenizer, settings, shard_tokens, workers, report) as partial:
+        manifest = partial.finish(sources, SkippedEntry(skipped.count, skipped.places))
         check_yield(manifest, heldout, skipped)
         if summary:
             replace_file(partial.corpus / CLEANING, summary)
-        partial.publish(manifest, tokenizer)
+        partial.publish(manifest)
     report_yield(manifest, report)
     for note in skipped.notes():
         report(note)
@@ -130,37 +128,16 @@ def _writing(
     divided: Iterable[tuple[str, SourceText]],
     tokenizer: Tokenizer,
     settings: dict[str, str],
-    sources: list[str],
-    skipped: Skipped,
     shard_tokens: int,
     workers: int,
     report: Callable[[str], None],
-) -> Iterator[tuple[PartialCorpus, CorpusManifest]]:
-    """Write the shards and the sample of a corpus; yield it, to be published, with its manifest."""
+) -> Iterator[PartialCorpus]:
+    """Encode the documents of a corpus and sample them; yield it, to be finished and published."""
     sampler = DocumentSampler()
-    dtype = "<u2" if tokenizer.size <= 2**16 else "<u4"
-    with PartialCorpus(
-        out,
-        settings,
-        dtype=dtype,
-        vocabulary=tokenizer.size,
-        shard_tokens=shard_tokens,
-        report=report,
-    ) as partial:
-        _encode_into(partial, sampler.watch(divided), DocumentEncoder(tokenizer.closed, dtype), workers)
-        train, held, most_frequent = partial.finish()
-        manifest = CorpusManifest(
-            version=VERSION,
-            tokenizer=TokenizerEntry(tokenizer.sha256, tokenizer.size),
-            dtype=dtype,
-            train=train,
-            heldout=held,
-            sources=sources,
-            skipped=SkippedEntry(skipped.count, skipped.places),
-            most_frequent_token=most_frequent,
-        )
+    with PartialCorpus(out, settings, tokenizer, shard_tokens=shard_tokens, report=report) as partial:
+        _encode_into(partial, sampler.watch(divided), DocumentEncoder(tokenizer.closed, partial.dtype), workers)
         sampler.save(partial.corpus)
-        yield partial, manifest
+        yield partial
 
 
 class Portion(NamedTuple):
@@ -217,11 +194,8 @@ def write_portion(
 
     settings = {**_settings(tokenizer, shard_tokens), "held out": " ".join(map(str, sorted(held)))}
     sources = [str(path) for path in paths]
-    with _writing(out, divided(), tokenizer, settings, sources, skipped, shard_tokens, workers, report) as (
-        partial,
-        manifest,
-    ):
-        partial.publish(manifest, tokenizer)
+    with _writing(out, divided(), tokenizer, settings, shard_tokens, workers, report) as partial:
+        partial.publish(partial.finish(sources, SkippedEntry(skipped.count, skipped.places)))
     return Portion(smallest, skipped)
 
 

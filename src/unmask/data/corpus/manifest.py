@@ -34,6 +34,7 @@ CHECKSUM = np.dtype("<u4")
 NAME = "manifest.json"
 CLEANING = "cleaning.json"
 BUILD_AGAIN = "build the corpus again"
+_COUNTED = 1 << 20  # number of tokens that are counted at a time
 
 
 class TokenizerEntry(msgspec.Struct, frozen=True):
@@ -139,6 +140,12 @@ def checksum(tokens: npt.NDArray[Any], ends: npt.NDArray[Any]) -> int:
         ends: int64: 0, and the end of each sentence, as the number of tokens of the document up to it.
     """
     return zlib.crc32(tokens.data, zlib.crc32(ends.data))
+
+
+def count_tokens(tokens: npt.NDArray[Any], counts: npt.NDArray[np.int64]) -> None:
+    """Add how often each token occurs to counts, (vocabulary,)."""
+    for start in range(0, len(tokens), _COUNTED):  # numpy needs 8 bytes per counted token
+        counts += np.bincount(tokens[start : start + _COUNTED], minlength=len(counts))
 
 
 def read_manifest(path: Path) -> CorpusManifest:

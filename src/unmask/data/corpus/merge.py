@@ -24,14 +24,13 @@ from unmask.data.corpus.manifest import (
     PartEntry,
     ShardEntry,
     SkippedEntry,
+    count_tokens,
     map_array,
 )
 from unmask.data.corpus.partial import PARTS
 from unmask.data.corpus.sample import mix_samples
 from unmask.data.text.documents import SHOWN
 from unmask.support.durable import new_directory, replace_file
-
-_COUNTED = 1 << 20  # number of tokens that are counted at a time
 
 
 def merge_corpora(
@@ -106,7 +105,5 @@ def _link(path: Path, target: Path) -> None:
 def _most_frequent(directory: Path, part: PartEntry, vocabulary: int) -> FrequentToken:
     counts = np.zeros(vocabulary, np.int64)
     for shard in part.shards:
-        tokens = map_array(directory / f"{shard.name}.tokens.npy")
-        for start in range(0, len(tokens), _COUNTED):
-            counts += np.bincount(tokens[start : start + _COUNTED], minlength=vocabulary)
+        count_tokens(map_array(directory / f"{shard.name}.tokens.npy"), counts)
     return FrequentToken.of(counts)

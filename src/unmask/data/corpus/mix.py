@@ -17,18 +17,17 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from unmask.data.corpus.build import check_out, report_leak, report_yield
+from unmask.data.corpus.build import SHARD_TOKENS, check_out, report_leak, report_yield
 from unmask.data.corpus.corpus import Corpus, Documents, open_corpus
 from unmask.data.corpus.encode import EncodedDocument
-from unmask.data.corpus.manifest import NAME, VERSION, CorpusManifest, SkippedEntry, TokenizerEntry, checksum
-from unmask.data.corpus.partial import PartialCorpus
+from unmask.data.corpus.manifest import NAME, SkippedEntry, checksum
+from unmask.data.corpus.partial import PARTS, PartialCorpus
 from unmask.data.corpus.places import Place
 from unmask.data.corpus.sample import mix_samples
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import sha256
 from unmask.support.messages import argument
 
-PARTS = ("train", "heldout")
 TOLERANCE = 0.1
 """Relative difference from a share from which on it is reported."""
 
@@ -47,7 +46,7 @@ def write_mixture(
     tokens: float | None = None,
     most_repeats: float = 4.0,
     seed: int = 0,
-    shard_tokens: int = 16_000_000,
+    shard_tokens: int = SHARD_TOKENS,
     report: Callable[[str], None] = lambda line: None,
 ) -> Corpus:
     """Write the mixture of corpora as a corpus, or resume one that was interrupted.
@@ -68,11 +67,13 @@ def write_mixture(
     check_out(out)
     _check(corpora)
     first = corpora[0]
-    copies = {part: _copies(corpora, part, shares, tokens if part == "train" else None, seed) for part in PARTS}
+    lengths = {part: [getattr(corpus, part).lengths() for corpus in corpora] for part in PARTS}
+    copies = {part: _copies(lengths[part], part, shares, tokens if part == "train" else None, seed) for part in PARTS}
     wanted = shares or tempered(corpora, 1.0)
-    resulting = [_percentages(corpora, part, copies[part]) for part in PARTS]
-    for corpus, counts, share, *percentages in zip(corpora, copies["train"], wanted, *resulting, strict=True):
-        times = share_read(corpus.train, counts)
+    read = {part: np.array(list(map(np.dot, copies[part], lengths[part]))) for part in PARTS}  # tokens, (corpora,)
+    resulting = [100 * read[part] / max(1, read[part].sum()) for part in PARTS]
+    for corpus, number, share, *percentages in zip(corpora, read["train"], wanted, *resulting, strict=True):
+        times = number / max(1, corpus.train.num_tokens)
         if times > most_repeats:
             raise UserError(
                 f"would be read {times:.3g} times",
@@ -93,29 +94,17 @@ def write_mixture(
         "seed": f"{seed}",
         "tokens of a shard": f"{shard_tokens}",
     }
-    dtype, vocabulary = first.manifest.dtype, first.manifest.tokenizer.size
-    with PartialCorpus(
-        out.resolve(), settings, dtype=dtype, vocabulary=vocabulary, shard_tokens=shard_tokens, report=report
-    ) as partial:
+    with PartialCorpus(out.resolve(), settings, first.tokenizer, shard_tokens=shard_tokens, report=report) as partial:
         for document in partial.missing(_documents(copies)):
             number, index = map(int, document.text.split(":"))
             source: Documents = getattr(corpora[number], document.part)
-            partial.add(document, _encoded(source.sentences(index), dtype))
-        train, held, most_frequent = partial.finish()
-        manifest = CorpusManifest(
-            version=VERSION,
-            tokenizer=TokenizerEntry(first.manifest.tokenizer.sha256, vocabulary),
-            dtype=dtype,
-            train=train,
-            heldout=held,
-            sources=[source for corpus in corpora for source in corpus.manifest.sources],
-            skipped=SkippedEntry(0, []),
-            most_frequent_token=most_frequent,
-        )
+            partial.add(document, _encoded(source.sentences(index), partial.dtype))
+        sources = [source for corpus in corpora for source in corpus.manifest.sources]
+        manifest = partial.finish(sources, SkippedEntry(0, []))
         numbers = [int(counts.sum()) for counts in copies["train"]]
         directories = [corpus.directory for corpus in corpora]
         mix_samples(directories, [number / max(1, sum(numbers)) for number in numbers], partial.corpus, seed)
-        partial.publish(manifest, first.tokenizer)
+        partial.publish(manifest)
     report_yield(manifest, report)
     mixture = open_corpus(out)
     report_leak(mixture, report)
@@ -136,29 +125,14 @@ def _check(corpora: Sequence[Corpus]) -> None:
         seen.add(place)
 
 
-def _percentages(
-    corpora: Sequence[Corpus], part: str, copies: Sequence[npt.NDArray[np.int64]]
-) -> npt.NDArray[np.float64]:
-    """Return the percentage of each corpus in the tokens that are read of a part, (corpora,)."""
-    pairs = zip(corpora, copies, strict=True)
-    tokens = np.array([_tokens_read(getattr(corpus, part), counts) for corpus, counts in pairs])
-    return 100 * tokens / max(1, tokens.sum())
-
-
-def _tokens_read(documents: Documents, copies: npt.NDArray[np.int64]) -> int:
-    return int((copies * documents.lengths()).sum())
-
-
-def share_read(documents: Documents, copies: npt.NDArray[np.int64]) -> float:
-    """Return how many times the tokens of documents are read on average."""
-    return _tokens_read(documents, copies) / max(1, documents.num_tokens)
-
-
 def _copies(
-    corpora: Sequence[Corpus], part: str, wanted: Sequence[float] | None, tokens: float | None, seed: int
+    lengths: Sequence[npt.NDArray[np.int64]],
+    part: str,
+    wanted: Sequence[float] | None,
+    tokens: float | None,
+    seed: int,
 ) -> list[npt.NDArray[np.int64]]:
-    """Return how many times each document of a part of each corpus is read, (documents,) each."""
-    lengths = [getattr(corpus, part).lengths() for corpus in corpora]
+    """Return how many times each document of a part of each corpus is read, given their lengths, (documents,) each."""
     sizes = np.array([length.sum() for length in lengths])
     if wanted is None and tokens is None:
         return [np.ones(len(length), np.int64) for length in lengths]

@@ -29,7 +29,15 @@ import msgspec
 from filelock import FileLock
 
 from unmask.data.corpus.encode import EncodedDocument
-from unmask.data.corpus.manifest import NAME, CorpusManifest, FrequentToken, PartEntry, ShardEntry, verify_shard
+from unmask.data.corpus.manifest import (
+    NAME,
+    VERSION,
+    CorpusManifest,
+    ShardEntry,
+    SkippedEntry,
+    TokenizerEntry,
+    verify_shard,
+)
 from unmask.data.corpus.shard_writer import ShardWriter, WholeShard
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.support.durable import acquire, create, named, read_json, replace_file, sync
@@ -78,13 +86,13 @@ class PartialCorpus:
     Args:
         out: the directory of the finished corpus.
         settings: what determines the bytes in addition to the text.
-        dtype: data type of the tokens.
-        vocabulary: size of the vocabulary.
+        tokenizer: the tokenizer of the corpus.
         shard_tokens: number of tokens after which a shard is full, at the end of the current document.
         report: called with lines that report the written and the reused shards.
 
     Attributes:
         corpus: directory of the files of the corpus.
+        dtype: data type of the tokens.
 
     Raises:
         UserError: the folder `OUT.partial` cannot be written, is in use, is not a partial corpus, or contains full
@@ -95,20 +103,21 @@ class PartialCorpus:
         self,
         out: Path,
         settings: dict[str, str],
+        tokenizer: Tokenizer,
         *,
-        dtype: str,
-        vocabulary: int,
         shard_tokens: int,
         report: Callable[[str], None],
     ) -> None:
+        self.dtype = "<u2" if tokenizer.size <= 2**16 else "<u4"
         self._out = out
         self._folder = _folder(out)
         self._file = self._folder / _PROGRESS
         self._report = report
+        self._tokenizer = tokenizer
         self.corpus = self._folder / "corpus"
         self._folder_lock = _lock(self._folder)
         try:
-            self._progress = self._resume(settings, dtype, vocabulary)
+            self._progress = self._resume(settings)
             self._save()
             self._tidy()
         except BaseException:
@@ -119,7 +128,12 @@ class PartialCorpus:
         }
         self._writers = {
             part: ShardWriter(
-                self.corpus, part, dtype=dtype, vocabulary=vocabulary, shard_tokens=shard_tokens, whole=whole
+                self.corpus,
+                part,
+                dtype=self.dtype,
+                vocabulary=tokenizer.size,
+                shard_tokens=shard_tokens,
+                whole=whole,
             )
             for part, whole in self._progress.whole.items()
         }
@@ -175,21 +189,28 @@ class PartialCorpus:
             self._save()
             self._report_shard(shard)
 
-    def finish(self) -> tuple[PartEntry, PartEntry, FrequentToken]:
-        """Write the last shards; return the train part, the held-out part, and the train part's most frequent token."""
-        parts = []
-        for writer in self._writers.values():
-            parts.append(writer.finish())
-            for shard in parts[-1].shards[len(writer.whole) :]:
+    def finish(self, sources: list[str], skipped: SkippedEntry) -> CorpusManifest:
+        """Write the last shards; return the manifest, given the files that were read, and what was skipped of them."""
+        parts = {part: writer.finish() for part, writer in self._writers.items()}
+        for part, writer in self._writers.items():
+            for shard in parts[part].shards[len(writer.whole) :]:
                 self._report_shard(shard)
-        return parts[0], parts[1], self._writers["train"].most_frequent()
+        return CorpusManifest(
+            version=VERSION,
+            tokenizer=TokenizerEntry(self._tokenizer.sha256, self._tokenizer.size),
+            dtype=self.dtype,
+            **parts,
+            sources=sources,
+            skipped=skipped,
+            most_frequent_token=self._writers["train"].most_frequent(),
+        )
 
-    def publish(self, manifest: CorpusManifest, tokenizer: Tokenizer) -> None:
+    def publish(self, manifest: CorpusManifest) -> None:
         """Add the tokenizer and the manifest, and rename the corpus once all of it is on disk.
 
         So OUT is either complete or does not exist.
         """
-        tokenizer.save(self.corpus / "tokenizer")
+        self._tokenizer.save(self.corpus / "tokenizer")
         replace_file(self.corpus / NAME, msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
         for path in [*self.corpus.rglob("*"), self.corpus]:
             sync(path)
@@ -203,7 +224,7 @@ class PartialCorpus:
         self.corpus.replace(self._out)
         sync(self._out.parent)
 
-    def _resume(self, settings: dict[str, str], dtype: str, vocabulary: int) -> BuildProgress:
+    def _resume(self, settings: dict[str, str]) -> BuildProgress:
         """Read the progress of an interrupted build, and check that its settings are the same."""
         before = BuildProgress(settings, {})
         if self._file.exists():
@@ -219,16 +240,16 @@ class PartialCorpus:
                 file=self._folder,
                 remedy=_SAME_COMMAND,
             )
-        whole = {part: self._undamaged(before.whole.get(part, []), dtype, vocabulary) for part in PARTS}
+        whole = {part: self._undamaged(before.whole.get(part, [])) for part in PARTS}
         if num_whole := sum(map(len, whole.values())):
             self._report(f"resuming an interrupted build: reusing {counted(num_whole, 'full shard')}")
         return BuildProgress(settings, whole)
 
-    def _undamaged(self, whole: list[WholeShard], dtype: str, vocabulary: int) -> list[WholeShard]:
+    def _undamaged(self, whole: list[WholeShard]) -> list[WholeShard]:
         """Return the shards before the first damaged one; there may have been a power failure before a disk write."""
         for number, shard in enumerate(whole):
             try:
-                verify_shard(self.corpus, shard.entry, dtype, vocabulary)
+                verify_shard(self.corpus, shard.entry, self.dtype, self._tokenizer.size)
             except UserError as error:
                 self._report(f"rebuilding from the first damaged shard: {error.message}")
                 return whole[:number]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from array import array
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -23,12 +22,11 @@ from unmask.data.corpus.manifest import (
     FrequentToken,
     PartEntry,
     ShardEntry,
+    count_tokens,
     map_array,
 )
 from unmask.support.arrays import save_array
 from unmask.support.fingerprint import sha256
-
-_COUNTED = 1 << 20  # number of tokens that are counted at a time
 
 
 class WholeShard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -77,7 +75,7 @@ class ShardWriter:
         self._shard_bytes = shard_tokens * self._dtype.itemsize
         self._counts = np.zeros(vocabulary, dtype=np.int64)
         for shard in whole:
-            self._count(map_array(directory / f"{shard.entry.name}.tokens.npy"))
+            count_tokens(map_array(directory / f"{shard.entry.name}.tokens.npy"), self._counts)
         self._begin()
 
     def _begin(self) -> None:
@@ -130,14 +128,10 @@ class ShardWriter:
             path = self._directory / f"{name}.{kind}.npy"
             save_array(path, arrays[kind])
             files[path.name] = FileEntry(sha256(path), path.stat().st_size)
-        self._count(tokens)
+        count_tokens(tokens, self._counts)
         shard = ShardEntry(name, files, len(self._sizes), len(self._lengths) // INDEX.itemsize, len(tokens))
         self._begin()
         return shard
-
-    def _count(self, tokens: npt.NDArray[Any]) -> None:
-        for start in range(0, len(tokens), _COUNTED):  # numpy needs 8 bytes per counted token
-            self._counts += np.bincount(tokens[start : start + _COUNTED], minlength=len(self._counts))
 
 
 def _ends(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -31,7 +31,7 @@ from pathlib import Path
 
 from unmask.data.labelled.spans import Annotated, Link, Reading, Span
 from unmask.data.text.encodings import encoding_of, refuse_encoding, with_encoding
-from unmask.data.text.files import MAX_JSON, decode_text, display_name, open_bytes, read_at_most, read_text_lines
+from unmask.data.text.files import decode_text, display_name, read_text_lines, read_text_whole
 from unmask.support.errors import UserError, nearest
 from unmask.support.messages import argument
 
@@ -75,7 +75,7 @@ def read_brat(path: str | Path, reading: Reading, *, gold: bool) -> Iterator[Ann
         annotations = text.with_suffix(".ann")
         if not text.is_file():
             raise UserError(f"there is no text {text.name} beside it", file=annotations)
-        content = _read_text(with_encoding(text, encoding))
+        content = decode_text(read_text_whole(with_encoding(text, encoding)), str(text))  # with its line ends
         annotated = with_encoding(annotations, encoding)
         spans = list(_brat_spans(annotated, content, reading)) if gold else []
         links = list(_brat_links(annotated, reading)) if gold and reading.relations else ()
@@ -143,15 +143,6 @@ def read_webanno(
         else:
             spans = list(_webanno_spans(sentence, column, places, name))
             yield Annotated(text, spans, name, sentence.line, (starts, stops)), ()
-
-
-def _read_text(path: str | Path) -> str:
-    """Return a text as it is: line ends count as they are written."""
-    with open_bytes(path) as stream:
-        raw = read_at_most(stream, MAX_JSON + 1)
-    if len(raw) > MAX_JSON:
-        raise UserError(f"has more than {MAX_JSON:,} bytes", file=path)
-    return decode_text(raw, display_name(path))
 
 
 def _brat_spans(path: str | Path, text: str, reading: Reading) -> Iterator[Span]:

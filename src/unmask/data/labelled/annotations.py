@@ -40,7 +40,7 @@ from unmask.data.labelled.span_records import (
 from unmask.data.labelled.spans import Annotated, Inexact, Reading, Units, convert_spans, to_sentence
 from unmask.data.labelled.table import ExampleTable, Source
 from unmask.data.labelled.tagged_file import delimiter_of, read_columns, read_sentence_table, read_tagged_records
-from unmask.data.labelled.tagged_sentence import WORDS, TaggedSentence, Tags, in_iob2, join_words
+from unmask.data.labelled.tagged_sentence import WORDS, TaggedSentence, Tags, WordLine, in_iob2, join_lines
 from unmask.data.text.files import display_name, open_bytes, read_text_lines
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
@@ -202,17 +202,19 @@ def _is_export(head: str) -> bool:
 def _read_export(path: Any, gold: bool) -> Iterator[TaggedSentence]:
     """Yield the sentences of Label Studio's CoNLL export, whose first line marks no document."""
     name = display_name(path)
-    tags, rows = Tags(name), list[tuple[int, str, str]]()
-    for number, line in chain(read_text_lines(path), [(0, "")]):
-        if line.strip() and not (number == 1 and line.startswith("-DOCSTART-")):
+    tags = Tags(name)
+
+    def lines() -> Iterator[WordLine | None]:
+        for number, line in read_text_lines(path):
+            if not line.strip() or (number == 1 and line.startswith("-DOCSTART-")):
+                yield None
+                continue
             parts = _EXPORT.fullmatch(line)
             if parts is None:
                 raise UserError(f"'{line[:40]}' is not a line of this export", file=name, line=number)
-            rows.append((number, parts[1], tags.check(parts[2], number) if gold else ""))
-        elif rows:
-            words = join_words([word for _, word, _ in rows])
-            yield TaggedSentence(*words, tuple(tag for *_, tag in rows) if gold else (), name, rows[0][0], 1)
-            rows.clear()
+            yield number, parts[1], tags.check(parts[2], number) if gold else "", None
+
+    return join_lines(lines(), name, gold=gold)
 
 
 def _records(

@@ -21,13 +21,14 @@ Where there is no passage, the question is in its place.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 
 from unmask.data.labelled.json_file import Place, claim, decode_object, suffix_of
 from unmask.data.labelled.records import has_rows, read_records, read_table
-from unmask.data.labelled.table import ExampleTable, Source
+from unmask.data.labelled.table import Source
 from unmask.data.text.files import display_name, files_of
 from unmask.support.errors import UserError
 
@@ -95,10 +96,10 @@ def read_choices(paths: Sequence[Source], *, gold: bool = True) -> list[Choices]
 
 
 def _read_source(source: Source, gold: bool, before: int) -> Iterator[tuple[Choices, Place]]:
-    if isinstance(source, ExampleTable) or has_rows(source):
+    if has_rows(source):
         yield from _read_rows(read_records(source), display_name(source), gold, before)
         return
-    for path in files_of([source], PATTERNS):
+    for path in files_of([cast(str | Path, source)], PATTERNS):
         if suffix_of(path) == "csv":
             yield from _read_rows(read_table(path, "csv"), display_name(path), gold, before)
         elif has_rows(path):

@@ -256,15 +256,8 @@ def _join(words: Sequence[str], block: _Block, names: Sequence[str]) -> _Placed:
     """Join words into a text, without a space where MISC says so."""
     if "MISC" not in names:
         return join_words(words)
-    at = names.index("MISC")
-    text, starts, stops, offset = [], [], [], 0
-    for index, (word, (_, cells)) in enumerate(zip(words, block.rows, strict=True)):
-        if not word:
-            raise ValueError("a word is empty")
+    at, spaced = names.index("MISC"), [False]
+    for _, cells in block.rows:
         misc = cells[at] + "|" + block.comments.get(f"multiword {cells[0]}", "")
-        space = "" if index == len(words) - 1 or "SpaceAfter=No" in misc.split("|") else " "
-        starts.append(offset)
-        stops.append(offset + len(word))
-        text.append(word + space)
-        offset = stops[-1] + len(space)
-    return "".join(text), tuple(starts), tuple(stops)
+        spaced.append("SpaceAfter=No" not in misc.split("|"))
+    return join_words(words, spaced)

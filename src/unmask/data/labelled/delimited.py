@@ -273,10 +273,10 @@ def _is_regular(rows: Sequence[Sequence[str]], least: int) -> bool:
 
 
 def distinct_names(names: Iterable[str]) -> list[str]:
-    """Return names of columns, each once: a name that occurs again gets a number, as in pandas."""
+    """Return names of columns without spaces around, each once: one that occurs again gets a number, as in pandas."""
     seen = Counter[str]()
     distinct = []
-    for name in names:
+    for name in map(str.strip, names):
         distinct.append(f"{name}.{seen[name]}" if seen[name] else name)
         seen[name] += 1
     return distinct

@@ -33,8 +33,9 @@ from typing import Any, cast
 import msgspec
 
 from unmask.data.labelled.json_file import Place, claim, decode_object
-from unmask.data.labelled.question_files import Answer, Question, read_answer, read_questions
-from unmask.data.labelled.question_rows import coqa_story, has_question_rows, quac_paragraph, read_question_rows
+from unmask.data.labelled.question_files import Answer, Question, describe_kinds, read_answer, read_questions
+from unmask.data.labelled.question_rows import coqa_story, quac_paragraph
+from unmask.data.labelled.records import has_rows, read_placed
 from unmask.data.labelled.table import Source
 from unmask.data.text.files import display_name
 from unmask.metrics.question_answering import normalize, overlap
@@ -121,8 +122,8 @@ def _read_quac(source: Source, gold: bool) -> Iterator[QuacQuestion]:
 
 
 def _quac_paragraphs(source: Source) -> Iterator[tuple[Place, dict[str, Any]]]:
-    if has_question_rows(source):
-        for place, row in read_question_rows(source, "QuAC"):
+    if has_rows(source):
+        for place, row in read_placed(source, "QuAC"):
             yield place, quac_paragraph(row, place)
         return
     top = Place(display_name(source), form="QuAC")
@@ -210,7 +211,7 @@ def read_coqa(paths: Sequence[Source], *, gold: bool = True) -> list[CoqaQuestio
 
 def describe_rationales(questions: Sequence[CoqaQuestion]) -> list[str]:
     """Return a line for each kind of answer that is no span of its rationale, with the number of such answers."""
-    counts = {
+    kinds = {
         "answers that share no word with their rationale, which is learned instead": [
             question for question in questions if question.rationale
         ],
@@ -221,11 +222,7 @@ def describe_rationales(questions: Sequence[CoqaQuestion]) -> list[str]:
             question for question in questions if question.kind and not question.impossible and not question.answers
         ],
     }
-    return [
-        f"{what}: {len(examples):,} of {len(questions):,} (the first: {examples[0].file}: {examples[0].place})"
-        for what, examples in counts.items()
-        if examples
-    ]
+    return describe_kinds(kinds, len(questions))
 
 
 def kind_of(answer: str) -> str:
@@ -264,8 +261,8 @@ def best_span(passage: str, start: int, end: int, answer: str) -> tuple[int, int
 
 
 def _coqa_stories(source: Source) -> Iterator[tuple[Place, dict[str, Any]]]:
-    if has_question_rows(source):
-        for number, (place, row) in enumerate(read_question_rows(source, "CoQA"), 1):
+    if has_rows(source):
+        for number, (place, row) in enumerate(read_placed(source, "CoQA"), 1):
             yield place, coqa_story(row, place, number)
         return
     top = Place(display_name(source), form="CoQA")

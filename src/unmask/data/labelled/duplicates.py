@@ -25,7 +25,7 @@ SKETCH = 16
 MOST_COMPARED = 2_000
 """Held-out texts whose near duplicates are sought; of more, as many, evenly spaced."""
 MOST_SEARCHED = 100_000
-"""Training texts that `estimate_overlap` searches for near duplicates; of more, as many, chosen at random."""
+"""Training texts that are searched for near duplicates where an estimate is enough."""
 FEW = 8
 """Texts that are compared pair by pair."""
 FORGOTTEN = 0.1
@@ -55,32 +55,18 @@ class Overlap(NamedTuple):
     searched: int
 
 
-def overlap(train: Identities, held: Identities) -> Overlap:
+def overlap(train: Identities, held: Identities, most: int | None = None) -> Overlap:
     """Find the held-out examples that are, or nearly are, training examples.
 
     Args:
         train, held: what is compared of each example.
-    """
-    return _overlap(train, held, np.arange(len(train)))
-
-
-def estimate_overlap(train: Identities, held: Identities) -> Overlap:
-    """Return what `overlap` returns, but seek near duplicates only among at most `MOST_SEARCHED` training examples.
-
-    These are a random sample: those whose positions have the smallest hashes. Equal examples are sought among all.
-
-    Args:
-        train, held: what is compared of each example.
+        most: number of training examples among which near duplicates are sought, a random sample of more: those whose
+            positions have the smallest hashes; None: all. Equal examples are sought among all.
     """
     sample = np.arange(len(train))
-    if len(train) > MOST_SEARCHED:
-        hashes = _mixed(np.arange(len(train)).astype(np.uint64) * _FACTOR)
-        sample = np.sort(np.argpartition(hashes, MOST_SEARCHED)[:MOST_SEARCHED])
-    return _overlap(train, held, sample)
-
-
-def _overlap(train: Identities, held: Identities, sample: np.ndarray) -> Overlap:
-    """Find equal examples, and near duplicates among some of the training examples, given their indices."""
+    if most is not None and len(train) > most:
+        hashes = _mixed(sample.astype(np.uint64) * _FACTOR)
+        sample = np.sort(np.argpartition(hashes, most)[:most])
     equal = held.equal(train)
     others = np.setdiff1d(np.arange(len(held)), list(equal), assume_unique=True)
     if len(others) > MOST_COMPARED:

@@ -67,7 +67,7 @@ class FoldedTexts:
 
     def spans(self) -> tuple[np.ndarray, np.ndarray]:
         """Return where each text starts and stops in the content, (texts,) each."""
-        return _spans(self.ends, self.slots)
+        return np.append(0, self.ends + 1)[self.slots], self.ends[self.slots]
 
     @cached_property
     def texts(self) -> np.ndarray:
@@ -165,10 +165,6 @@ def _ends(parts: Sequence[bytes]) -> np.ndarray:
     starts = np.cumsum([0, *map(len, parts)])
     places = [np.flatnonzero(np.frombuffer(part, np.uint8) == 0) for part in parts]
     return np.concatenate(places or [starts[:0]]) + np.repeat(starts[:-1], list(map(len, places)))
-
-
-def _spans(ends: np.ndarray, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return np.append(0, ends + 1)[slots], ends[slots]
 
 
 def _chunks(texts: Sequence[str] | Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:

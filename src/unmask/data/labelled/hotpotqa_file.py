@@ -19,7 +19,8 @@ import msgspec
 
 from unmask.data.labelled.json_file import Place, claim, decode_json, is_array
 from unmask.data.labelled.question_files import Answer, Question, read_questions
-from unmask.data.labelled.question_rows import has_question_rows, hotpot_record, read_question_rows
+from unmask.data.labelled.question_rows import hotpot_record
+from unmask.data.labelled.records import has_rows, read_placed
 from unmask.data.labelled.table import ExampleTable, Source
 from unmask.data.text.files import display_name
 
@@ -131,8 +132,8 @@ def _read_hotpotqa(source: Source, gold: bool) -> Iterator[HotpotQuestion]:
 
 
 def _records(source: Source) -> Iterator[tuple[Place, dict[str, Any]]]:
-    if isinstance(source, ExampleTable) or (has_question_rows(source) and not is_array(source)):
-        yield from read_question_rows(source, "HotpotQA")
+    if isinstance(source, ExampleTable) or (has_rows(source) and not is_array(source)):
+        yield from read_placed(source, "HotpotQA")
         return
     top = Place(display_name(source), form="HotpotQA")
     content = decode_json(cast(Path, source), top)

@@ -17,13 +17,12 @@ import msgspec
 
 from unmask.data.text.files import (
     COMPRESSED,
-    MAX_JSON,
     decode_line,
     decode_text,
     display_name,
-    open_bytes,
-    read_at_most,
     read_text_lines,
+    read_text_start,
+    read_text_whole,
 )
 from unmask.data.text.json_keys import check_keys
 from unmask.support.errors import UserError
@@ -61,16 +60,12 @@ def is_array(path: str | Path) -> bool:
     """Return whether a file, whose name ends in .json, is one JSON array rather than a JSON object in each line."""
     if str(path) == "-" or suffix_of(path) != "json":
         return False
-    with open_bytes(path) as stream:
-        start = stream.read(1024).removeprefix(b"\xef\xbb\xbf").lstrip()
-    return start[:1] == b"["
+    return read_text_start(path, 1024)[:1] == b"["
 
 
 def is_lines(path: str | Path) -> bool:
     """Return whether the first line of a file is a whole JSON object, and another line follows it."""
-    with open_bytes(path) as stream:
-        start = stream.read(LONGEST_LINE).removeprefix(b"\xef\xbb\xbf").lstrip()
-    first, _, rest = start.partition(b"\n")
+    first, _, rest = read_text_start(path, LONGEST_LINE).partition(b"\n")
     try:
         return bool(rest.strip()) and isinstance(msgspec.json.decode(first), dict)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -154,11 +149,7 @@ def decode_json(path: str | Path, top: Place) -> Any:
     Raises:
         UserError: it is too large, broken or not UTF-8 (names the line), or has a key twice.
     """
-    with open_bytes(path) as stream:
-        raw = read_at_most(stream, MAX_JSON + 1)
-    if len(raw) > MAX_JSON:
-        top.refuse(f"more than {MAX_JSON:,} bytes of JSON", "split it into several files")
-    raw = raw.removeprefix(b"\xef\xbb\xbf")
+    raw = read_text_whole(path).removeprefix(b"\xef\xbb\xbf")
     try:
         content = msgspec.json.decode(raw)
         check_keys(raw, content)

@@ -26,7 +26,7 @@ from unmask.data.labelled.label_cells import Cell, check_decoded, check_name
 from unmask.data.labelled.negatives import COLUMN, SCORES, read_negatives, read_scores
 from unmask.data.labelled.records import has_records, read_records
 from unmask.data.labelled.retrieval_files import find_collection
-from unmask.data.labelled.row_labels import Labels, RowLabels, SoftLabel, SoftLabelSet, Vote
+from unmask.data.labelled.row_labels import Labels, RowLabels, Vote
 from unmask.data.labelled.table import ExampleTable, Source
 from unmask.data.text.files import display_name, read_text_lines
 from unmask.support.errors import UserError, counted, nearest
@@ -41,75 +41,32 @@ PRODIGY = "_task_hash"
 """A key of all records of Prodigy, whose `answer` says whether the label is that of the text."""
 
 
-class Row(msgspec.Struct, frozen=True, gc=False):  # nothing in it refers back to it
+class Row(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):  # nothing in it refers back to it
     """An example.
 
     Attributes:
         values: the requested columns, by our names ("text", "label"; for pairs also "text_b").
         file, line: its location; rows that are not lines are numbered from 1.
         labels: all labels of the text, if it may have several; `values` then has no "label".
+        probabilities: of soft labels, those of the labels that have one above 0: a distribution over labels, of which
+            `values` has the most probable one, or independent ones, of which `labels` has those above one half. None:
+            the labels are not soft.
+        votes: those by which labels are soft (`Labels`); empty: probabilities were given.
+        negatives: texts that do not belong to the first one; see negatives.py.
+        scores: those that a teacher gives to the second text, and to each of the negatives; empty: there is none.
+        source: of an example that is read without its label, all columns by their names in the file (by numbers, if it
+            has no header), as predictions are written beside them.
     """
 
     values: Mapping[str, str]
     file: str
     line: int
-    labels: tuple[str, ...] | None = None
-
-    @property
-    def negatives(self) -> tuple[str, ...]:
-        """Texts that do not belong to the first one: none."""
-        return ()
-
-    @property
-    def scores(self) -> tuple[float, ...]:
-        """The scores of a teacher: none."""
-        return ()
-
-
-class NegativeRow(Row, frozen=True, gc=False):
-    """An example with texts that do not belong to its first one, at least one; see negatives.py.
-
-    Attributes:
-        negatives: these texts.
-        scores: those that a teacher gives to the second text, and to each of these; empty: there is none.
-    """
-
+    labels: tuple[str, ...] | None = msgspec.field(default_factory=lambda: None)  # written, as in earlier digests
+    probabilities: Mapping[str, float] | None = None
+    votes: tuple[Vote, ...] = ()
     negatives: tuple[str, ...] = ()
     scores: tuple[float, ...] = ()
-
-
-class SoftRow(Row, frozen=True, gc=False):
-    """An example with a distribution over labels, of which `values` has the most probable one.
-
-    Attributes:
-        distribution: the probabilities of the labels that have one above 0.
-        votes: the vote of each annotator, "" if there is none; empty: probabilities were given.
-    """
-
-    distribution: Mapping[str, float] = {}
-    votes: tuple[str, ...] = ()
-
-
-class SoftSetRow(Row, frozen=True, gc=False):
-    """An example with a probability of each label, of which `labels` has those above one half.
-
-    Attributes:
-        probabilities: of the labels that have one above 0.
-        votes: the labels that each annotator chose, None if they did not vote; empty: probabilities were given.
-    """
-
-    probabilities: Mapping[str, float] = {}
-    votes: tuple[Vote, ...] = ()
-
-
-class UnlabelledRow(Row, frozen=True, gc=False):
-    """An example that is read without its label, with all columns, as predictions are written beside them.
-
-    Attributes:
-        source: the columns by their names in the file; by numbers, if it has no header.
-    """
-
-    source: Mapping[str, Any] = {}
+    source: Mapping[str, Any] | None = None
 
 
 def parse_columns(text: str) -> dict[str, str]:
@@ -348,7 +305,7 @@ def _read(table: DelimitedFile, wanted: Wanted, row_labels: RowLabels, omitted: 
     header = first[1] if remaining is rows else None
     if header is None:
         wanted.check_no_header(selected, first[1], name, first[0])
-    names = distinct_names(cell.strip() for cell in header) if header else [str(number) for number in range(width)]
+    names = distinct_names(header) if header else [str(number) for number in range(width)]
     for line, cells in remaining:
         if cells == header:
             raise UserError(
@@ -373,7 +330,8 @@ def _read(table: DelimitedFile, wanted: Wanted, row_labels: RowLabels, omitted: 
         chosen = {column: cells[index].strip() for column, index in selected.indices.items()}
         if row := _row(chosen, name, line, selected, omitted, labels):
             row = _with_negatives(row, selected, names, [cell.strip() for cell in cells])
-            yield row if wanted.gold else _unlabelled(row, dict(zip(names, cells, strict=True)))
+            source = dict(zip(names, cells, strict=True))
+            yield row if wanted.gold else msgspec.structs.replace(row, source=source)
 
 
 def _filled(rows: Iterator[Line], omitted: Counter[str]) -> Iterator[Line]:
@@ -387,10 +345,6 @@ def _filled(rows: Iterator[Line], omitted: Counter[str]) -> Iterator[Line]:
             omitted["empty lines"] += 1
 
 
-def _unlabelled(row: Row, source: Mapping[str, Any]) -> UnlabelledRow:
-    return UnlabelledRow(row.values, row.file, row.line, row.labels, source)
-
-
 def _with_negatives(row: Row, selected: SelectedColumns, names: Sequence[str], values: Sequence[Any]) -> Row:
     """Return a row with the negatives, and a teacher's scores, that are in columns of these names and values."""
     if not selected.negatives:
@@ -402,7 +356,7 @@ def _with_negatives(row: Row, selected: SelectedColumns, names: Sequence[str], v
     negatives, scores = read_negatives(named, cells, row.file, row.line), tuple[float, ...]()
     if selected.scores >= 0:
         scores = read_scores(values[selected.scores], len(negatives), row.file, row.line)
-    return NegativeRow(row.values, row.file, row.line, row.labels, negatives, scores)
+    return msgspec.structs.replace(row, negatives=negatives, scores=scores)
 
 
 def _find(
@@ -451,7 +405,7 @@ def _read_records(
         }
         if row := _row(texts, name, number, selected, omitted, labels):
             row = _with_negatives(row, selected, names, values)
-            yield row if wanted.gold else _unlabelled(row, record)
+            yield row if wanted.gold else msgspec.structs.replace(row, source=record)
 
 
 def _row(
@@ -465,8 +419,9 @@ def _row(
     """Return the row, or None if it is one that its format excludes; `values` has no spaces around, and is changed."""
     if labels is not None:
         values.pop("label", None)
-    if isinstance(labels, str | SoftLabel):
-        values["label"] = labels if isinstance(labels, str) else labels.label
+    gold = labels or Labels(None)
+    if isinstance(gold.labels, str):
+        values["label"] = gold.labels
     if selected.unlabeled is not None and values.get("label") == selected.unlabeled:
         omitted["pairs without a label"] += 1
         return None
@@ -482,8 +437,5 @@ def _row(
         raise UserError(f"the {column} is empty", file=name, line=line, remedy="fix or remove the row")
     if "label" in values:
         check_name(values["label"], name, line)
-    if isinstance(labels, SoftLabel):
-        return SoftRow(values, name, line, None, labels.distribution, labels.votes)
-    if isinstance(labels, SoftLabelSet):
-        return SoftSetRow(values, name, line, labels.labels, labels.probabilities, labels.votes)
-    return Row(values, name, line, labels if isinstance(labels, tuple) else None)
+    several = gold.labels if isinstance(gold.labels, tuple) else None
+    return Row(values, name, line, several, gold.probabilities, gold.votes)

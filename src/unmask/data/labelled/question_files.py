@@ -18,7 +18,7 @@ Arrow, a split of a data set, or memory, and are numbered where they have no id.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -26,9 +26,9 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from unmask.data.labelled.json_file import Place, claim, decode_object
-from unmask.data.labelled.records import has_rows, read_records
+from unmask.data.labelled.records import has_rows, read_placed
 from unmask.data.labelled.spans import COUNTINGS
-from unmask.data.labelled.table import ExampleTable, Source
+from unmask.data.labelled.table import Source
 from unmask.data.text.files import display_name
 from unmask.support.errors import UserError
 from unmask.support.messages import call
@@ -86,8 +86,7 @@ def read_squad(paths: Sequence[Source], *, gold: bool = True) -> list[Question]:
     """
 
     def read(source: Source) -> Iterable[Question]:
-        in_rows = isinstance(source, ExampleTable) or has_rows(source)
-        questions = list(_read_rows(source, gold) if in_rows else _read_file(cast(str | Path, source), gold))
+        questions = list(_read_rows(source, gold) if has_rows(source) else _read_file(cast(str | Path, source), gold))
         return _located(questions, _find_counting(questions))
 
     return read_questions(paths, read)
@@ -129,18 +128,23 @@ def describe_repairs(questions: Sequence[Question]) -> list[str]:
     countings = {question.file: question.counting for question in questions if question.counting != "characters"}
     kinds = {
         "answers that are not at their offset, and were moved to their nearest occurrence": [
-            (question, answer) for question in questions for answer in question.answers if answer.moved
+            question for question in questions for answer in question.answers if answer.moved
         ],
         "answers that do not occur in their passages, and are used only for scoring": [
-            (question, answer) for question in questions for answer in question.answers if answer.start is None
+            question for question in questions for answer in question.answers if answer.start is None
         ],
     }
     total = sum(len(question.answers) for question in questions)
     counted = [f"{file}: offsets count {what}, as the texts of the answers show" for file, what in countings.items()]
-    return counted + [
-        f"{what}: {len(repairs):,} of {total:,} (the first: {repairs[0][0].file}: {repairs[0][0].place})"
-        for what, repairs in kinds.items()
-        if repairs
+    return counted + describe_kinds(kinds, total)
+
+
+def describe_kinds(kinds: Mapping[str, Sequence[Question]], total: int) -> list[str]:
+    """Return a line for each kind of answer of which there are some, given their questions, of `total` answers."""
+    return [
+        f"{what}: {len(questions):,} of {total:,} (the first: {questions[0].file}: {questions[0].place})"
+        for what, questions in kinds.items()
+        if questions
     ]
 
 
@@ -219,11 +223,9 @@ def _read_file(path: str | Path, gold: bool) -> Iterator[Question]:
 
 def _read_rows(source: Source, gold: bool) -> Iterator[Question]:
     """Yield the questions of rows, with the offsets of answers as stated."""
-    top = Place(display_name(source), form="SQuAD")
     seen: dict[str, str] = {}
-    for number, row in read_records(source):
-        place = top.inner(f"row {number}")
-        record = {**row, "id": str(number) if row.get("id") is None else row["id"]}
+    for place, row in read_placed(source, "SQuAD"):
+        record = {**row, "id": place.path.removeprefix("row ") if row.get("id") is None else row["id"]}
         if gold:
             answers = _paired(record, place)
             record = {"is_impossible": not answers, **record, "answers": answers}

@@ -13,33 +13,14 @@ as well. Output: records in the form of the published files, with their location
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unmask.data.labelled.json_file import Place
-from unmask.data.labelled.records import has_rows, read_records
-from unmask.data.labelled.table import ExampleTable, Source
-from unmask.data.text.files import display_name
 
 Record = dict[str, Any]
 ANSWER = {"texts": "text", "answer_starts": "answer_start"}
 RATIONALE = {"input_text": "input_text", "answer_start": "span_start", "answer_end": "span_end"}
-
-
-def has_question_rows(source: Source) -> bool:
-    """Return whether a source has rows, rather than the single JSON object of a published file."""
-    return isinstance(source, ExampleTable) or has_rows(source)
-
-
-def read_question_rows(source: Source, form: str) -> Iterator[tuple[Place, Record]]:
-    """Yield the rows of a source, each with its location; `form` is the name of the data set.
-
-    Raises:
-        UserError: the source cannot be read; the message names line or row.
-    """
-    top = Place(display_name(source), form=form)
-    for number, row in read_records(source):
-        yield top.inner(f"row {number}"), row
 
 
 def quac_paragraph(row: Record, place: Place) -> Record:

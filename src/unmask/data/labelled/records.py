@@ -15,11 +15,11 @@ from typing import Any
 
 from unmask.data.labelled.card import read_card
 from unmask.data.labelled.delimited import DelimitedFile, distinct_names
-from unmask.data.labelled.json_file import JSON, is_array, is_lines, read_json, suffix_of
+from unmask.data.labelled.json_file import JSON, Place, is_array, is_lines, read_json, suffix_of
 from unmask.data.labelled.splits import ARROW, FORMATS, MOST_NAMED, Split, find_split
 from unmask.data.labelled.table import ExampleTable, Source, is_repository
 from unmask.data.text.encodings import encoding_of, refuse_encoding, with_encoding
-from unmask.data.text.files import split_part
+from unmask.data.text.files import display_name, split_part
 from unmask.data.text.record_files import Record, has_reader, name_classes, read_arrow, read_file
 from unmask.support.errors import UserError, counted
 from unmask.support.messages import argument
@@ -108,7 +108,7 @@ def read_table(path: str | Path, form: str) -> Iterator[tuple[int, Record]]:
     table = DelimitedFile(path, form, bool, header=True)
     rows = ((line, cells) for line, cells in table.rows() if cells not in ([], [""]))
     _, header = next(rows, (0, []))
-    names = distinct_names(cell.strip() for cell in header)
+    names = distinct_names(header)
     for line, cells in rows:
         if len(cells) != len(names):
             raise UserError(f"{counted(len(cells), 'column')} where there should be {len(names)}", file=path, line=line)
@@ -177,3 +177,14 @@ def read_records(source: Source, kind: str | None = None) -> Iterator[tuple[int,
         yield from read_file(source)
     else:
         yield from read_json(source)
+
+
+def read_placed(source: Source, form: str) -> Iterator[tuple[Place, Record]]:
+    """Yield the rows of a source, each with its location; `form` is the name of the data set.
+
+    Raises:
+        UserError: the source cannot be read; the message names line or row.
+    """
+    top = Place(display_name(source), form=form)
+    for number, row in read_records(source):
+        yield top.inner(f"row {number}"), row

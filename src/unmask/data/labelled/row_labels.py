@@ -37,25 +37,26 @@ from unmask.support.messages import argument
 
 TOLERANCE = 1e-3
 """How far the sum of probabilities may be from 1; of percentages, relative to 100."""
-Vote = tuple[str, ...] | None
-"""The labels that an annotator chose; None if they did not vote."""
+Vote = str | tuple[str, ...] | None
+"""The label that an annotator chose, "" if none; of a text that may have several, the labels, None if none."""
 _OPENING = ("{", "[")
 """What an object or a list begins with, in text."""
 _QUOTED = ('"{', '"[')
 
 
-class SoftLabel(msgspec.Struct, frozen=True):
-    """What is known of the label of a text.
+class Labels(msgspec.Struct, frozen=True):
+    """What is known of the labels of a text.
 
     Attributes:
-        label: the most probable label; of several, the alphabetically first.
-        distribution: the probabilities of all labels that have one above 0, in the order of the file.
-        votes: the vote of each annotator, "" if there is none; empty: probabilities were given.
+        labels: the label, or all labels of a text that may have several; of soft ones the most probable label (of
+            several, the alphabetically first), or those with a probability above one half; None: it is not labeled.
+        probabilities: of soft labels, those of the labels that have one above 0, in the order of the file.
+        votes: the vote of each annotator; empty: probabilities were given.
     """
 
-    label: str
-    distribution: Mapping[str, float]
-    votes: tuple[str, ...] = ()
+    labels: str | tuple[str, ...] | None
+    probabilities: Mapping[str, float] | None = None
+    votes: tuple[Vote, ...] = ()
 
 
 class SoftReader:
@@ -121,7 +122,7 @@ class SoftLabels(SoftReader):
         self._lists = False
         self._first, self._one_hot = 0, set[int]()  # the first line with a list, and how many numbers lists have
 
-    def of_value(self, value: Any, line: int) -> SoftLabel | str | None:
+    def of_value(self, value: Any, line: int) -> Labels | None:
         """Return the distribution that the value of a record contains, or the label in a list; None: it is one label.
 
         Raises:
@@ -135,13 +136,14 @@ class SoftLabels(SoftReader):
         if not isinstance(value, list | tuple):
             return None
         if len(value) == 1 and type(value[0]) in (str, int):
-            return str(value[0]).strip()
+            return Labels(str(value[0]).strip())
         self._first = self._first or line
         self._one_hot.add(len(value) if is_one_hot(value) else 0)
         soft = self.of_votes(value, line)
-        if len(soft.distribution) < len(list(filter(None, soft.votes))):
+        votes = list(filter(None, soft.votes))
+        if len(set(votes)) < len(votes):
             self._lists, self._different = True, 0
-        elif len(soft.distribution) > 1 and not self._lists:
+        elif len(set(votes)) > 1 and not self._lists:
             self._different = self._different or line
         return soft
 
@@ -164,7 +166,7 @@ class SoftLabels(SoftReader):
                 f"fine-tune for multi-label, or write votes into columns named {VOTE}ANNOTATOR",
             )
 
-    def of_probabilities(self, values: Mapping[str, Any], line: int) -> SoftLabel:
+    def of_probabilities(self, values: Mapping[str, Any], line: int) -> Labels:
         """Return the distribution with these probabilities, whose sum is made exactly 1.
 
         Raises:
@@ -184,7 +186,7 @@ class SoftLabels(SoftReader):
             )
         return self._most_probable({name: number / total for name, number in numbers.items() if number}, (), line)
 
-    def of_votes(self, values: Sequence[Any], line: int) -> SoftLabel:
+    def of_votes(self, values: Sequence[Any], line: int) -> Labels:
         """Return the distribution of votes; a vote that is empty or missing does not count.
 
         Raises:
@@ -204,12 +206,12 @@ class SoftLabels(SoftReader):
         total = counts.total()
         return self._most_probable({name: count / total for name, count in counts.items()}, tuple(votes), line)
 
-    def _most_probable(self, distribution: Mapping[str, float], votes: tuple[str, ...], line: int) -> SoftLabel:
+    def _most_probable(self, distribution: Mapping[str, float], votes: tuple[str, ...], line: int) -> Labels:
         highest = max(distribution.values())
         first, *others = sorted(name for name, value in distribution.items() if math.isclose(value, highest))
         if others:
             self.counts["several most probable labels, of which the alphabetically first is the label"] += 1
-        return SoftLabel(first, distribution, votes)
+        return Labels(first, distribution, votes)
 
 
 def is_one_hot(values: Sequence[Any]) -> bool:
@@ -229,20 +231,6 @@ def parse_cell(text: str) -> Any:
     return text if value is None else value
 
 
-class SoftLabelSet(msgspec.Struct, frozen=True):
-    """What is known of the labels of a text.
-
-    Attributes:
-        labels: those with a probability above one half, in the order of the file.
-        probabilities: of the labels that have one above 0, in the order of the file.
-        votes: the vote of each annotator; empty: probabilities were given.
-    """
-
-    labels: tuple[str, ...]
-    probabilities: Mapping[str, float]
-    votes: tuple[Vote, ...] = ()
-
-
 class SoftLabelSets(SoftReader):
     """Reader of the probabilities of a file, which counts what a note says.
 
@@ -256,7 +244,7 @@ class SoftLabelSets(SoftReader):
         self._sums = 0  # texts whose probabilities sum to 1
         self._number_of_probabilities = 0
 
-    def of_value(self, value: Any, line: int) -> SoftLabelSet | None:
+    def of_value(self, value: Any, line: int) -> Labels | None:
         """Return the probabilities that the value of a record contains; None: it is labels.
 
         Raises:
@@ -270,7 +258,7 @@ class SoftLabelSets(SoftReader):
             return self.of_votes(value, line)
         return None
 
-    def of_probabilities(self, values: Mapping[str, Any], line: int) -> SoftLabelSet:
+    def of_probabilities(self, values: Mapping[str, Any], line: int) -> Labels:
         """Return the labels with these probabilities.
 
         Raises:
@@ -285,7 +273,7 @@ class SoftLabelSets(SoftReader):
         self._sums += abs(sum(numbers.values()) - 1) <= TOLERANCE
         return self._chosen(numbers, ())
 
-    def of_votes(self, values: Sequence[Any], line: int) -> SoftLabelSet:
+    def of_votes(self, values: Sequence[Any], line: int) -> Labels:
         """Return the labels by the shares of annotators who chose them; a missing vote does not count.
 
         Raises:
@@ -321,15 +309,11 @@ class SoftLabelSets(SoftReader):
             self.refuse("a vote is empty", line, "write [] for no label; for no vote, use null in JSON Lines")
         return self._cells.split(value, line)
 
-    def _chosen(self, numbers: Mapping[str, float], votes: tuple[Vote, ...]) -> SoftLabelSet:
+    def _chosen(self, numbers: Mapping[str, float], votes: tuple[Vote, ...]) -> Labels:
         if 0.5 in numbers.values():
             self.counts["a label with a probability of one half, which does not count"] += 1
         labels = tuple(name for name, number in numbers.items() if number > 0.5)
-        return SoftLabelSet(labels, {name: number for name, number in numbers.items() if number}, votes)
-
-
-Labels = str | tuple[str, ...] | SoftLabel | SoftLabelSet
-"""A label, all labels of a text that may have several, or their probabilities."""
+        return Labels(labels, {name: number for name, number in numbers.items() if number}, votes)
 
 
 class RowLabels:
@@ -365,7 +349,7 @@ class RowLabels:
             return self._soft.of_votes([self._value(values[index]) for index in selected.votes.values()], line)
         if selected.indicators:
             labels = self._cells.of_indicators({name: values[i] for name, i in selected.indicators.items()}, line)
-            return labels if self._several else self._cells.only(labels, line)
+            return Labels(labels if self._several else self._cells.only(labels, line))
         if "label" not in selected.indices:
             return None
         value = self._value(values[selected.indices["label"]])
@@ -375,7 +359,7 @@ class RowLabels:
                 return soft
         if not self._several:
             return None
-        return self._cells.split(value, line) if self._in_cells else self._cells.of_value(value, line)
+        return Labels(self._cells.split(value, line) if self._in_cells else self._cells.of_value(value, line))
 
     def _check_columns(self, columns: Mapping[str, int], line: int) -> None:
         """Check that each label has a column, as what has none would be taken for absent.

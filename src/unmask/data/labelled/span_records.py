@@ -26,8 +26,7 @@ from unmask.data.labelled.relations import read_links
 from unmask.data.labelled.spans import Annotated, Reading, Span, check_label, check_offset, choose_set
 from unmask.data.labelled.table import ExampleTable, Source
 from unmask.data.labelled.tagged_sentence import TAGS, TEXTS, WORDS
-from unmask.data.text.files import display_name, open_bytes, read_text_lines
-from unmask.data.text.json_keys import check_keys
+from unmask.data.text.files import decode_value, display_name, read_text_lines, read_text_start
 from unmask.support.errors import UserError, nearest
 from unmask.support.messages import argument
 
@@ -59,11 +58,7 @@ def iterate_values(source: Source, kind: str | None) -> Iterator[tuple[int, Any]
             return
     for number, line in read_text_lines(source):
         if line.strip():
-            try:
-                value = msgspec.json.decode(line)
-                check_keys(line, value)
-            except (msgspec.DecodeError, ValueError, RecursionError) as error:
-                raise UserError(f"broken JSON ({error})", file=name, line=number) from error
+            value = decode_value(line, name, number)
             pairs = value.get("annotations") if isinstance(value, dict) else None
             if isinstance(pairs, list) and any(is_tuple(pair) for pair in pairs):  # of the NER Annotator of tecoholic
                 yield from ((number, pair) for pair in pairs if pair is not None)
@@ -73,8 +68,7 @@ def iterate_values(source: Source, kind: str | None) -> Iterator[tuple[int, Any]
 
 def _is_array(path: str | Path) -> bool:
     """Return whether a file is one JSON array, rather than a value in each line."""
-    with open_bytes(path) as stream:
-        start = stream.read(1024).removeprefix(b"\xef\xbb\xbf").lstrip()
+    start = read_text_start(path, 1024)
     if start[:1] != b"[" or suffix_of(path) == "json":
         return start[:1] == b"["
     return start[1:].lstrip()[:1] in (b"[", b"{")  # not a tuple [text, …]

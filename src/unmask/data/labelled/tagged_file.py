@@ -34,17 +34,17 @@ from unmask.data.labelled.tagged_sentence import (
     WORDS,
     TaggedSentence,
     Tags,
+    WordLine,
+    join_lines,
     join_words,
     split_text,
 )
 from unmask.data.text.files import (
     MAX_DOCUMENT,
-    MAX_JSON,
     decode_text,
     display_name,
-    open_bytes,
-    read_at_most,
     read_text_lines,
+    read_text_whole,
 )
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
@@ -133,7 +133,7 @@ def read_sentence_table(
         id_at = next(at for at, one in enumerate(names) if one in ID_COLUMNS)
         word_at = _table_column(columns.get("text"), names, WORD_COLUMNS, name)
         tag_at = _table_column(columns.get("label"), names, TAG_COLUMNS, name) if gold else 0
-        yield from _table_sentences(rows, names, (id_at, word_at, tag_at), name, gold)
+        yield from join_lines(_table_rows(rows, names, (id_at, word_at, tag_at), name, gold), name, gold=gold)
     except csv.Error as error:
         raise UserError(f"not valid CSV ({error})", file=name, line=rows.line_num) from error
 
@@ -150,24 +150,20 @@ def read_columns(path: str | Path, columns: Mapping[str, str], known: Tags, *, g
     Raises:
         UserError: a line is bad; names it.
     """
+    yield from join_lines(_column_lines(path, columns, known, gold), known.name, gold=gold)
+
+
+def _column_lines(path: str | Path, columns: Mapping[str, str], known: Tags, gold: bool) -> Iterator[WordLine | None]:
+    """Yield the lines of a file with a word in each; see `read_columns`."""
     name = known.name
     word_at, tag_at = (_number(columns, column, default, name) for column, default in (("text", 0), ("label", -1)))
-    words: list[str] = []
-    tags: list[str] = []
-    first, document, width, separator = 0, None, 0, " "
-
-    def finished() -> Iterator[TaggedSentence]:
-        if words:
-            yield TaggedSentence(*join_words(words), tuple(tags), name, first, 1, document)
-            words.clear()
-            tags.clear()
-
+    document, width, separator = None, 0, " "
     for number, line in read_text_lines(path):
         if not line.strip(" \t"):
-            yield from finished()
+            yield None
             continue
         if line.split(" ")[0].split("\t")[0] == DOCUMENT:
-            yield from finished()
+            yield None
             document = 0 if document is None else document + 1
             continue
         separator = separator if width else "\t" if "\t" in line else " "
@@ -180,13 +176,9 @@ def read_columns(path: str | Path, columns: Mapping[str, str], known: Tags, *, g
             )
         _check_cells(cells, width, max(word_at, tag_at), gold, name, number)
         width = len(cells)
-        first = first if words else number
-        words.append(cells[word_at])
         if not cells[word_at].strip("\r"):
             raise UserError("the word is empty", file=name, line=number)
-        if gold:
-            tags.append(known.check(cells[tag_at].strip(), number))
-    yield from finished()
+        yield number, cells[word_at], known.check(cells[tag_at].strip(), number) if gold else "", document
 
 
 def _number(columns: Mapping[str, str], column: str, default: int, name: str) -> int:
@@ -232,10 +224,7 @@ def _strings(record: Mapping[str, Any], keys: Sequence[str], name: str, line: in
 
 
 def _read_table(path: str | Path, name: str, reading: Reading) -> str:
-    with open_bytes(path) as stream:
-        raw = read_at_most(stream, MAX_JSON + 1)
-    if len(raw) > MAX_JSON:
-        raise UserError(f"more than {MAX_JSON:,} bytes", file=name, remedy="split it into several files")
+    raw = read_text_whole(path)
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -265,21 +254,12 @@ def _table_column(wanted: str | None, names: Sequence[str], known: Sequence[str]
     return at
 
 
-def _table_sentences(
+def _table_rows(
     rows: Iterator[list[str]], names: Sequence[str], places: tuple[int, int, int], name: str, gold: bool
-) -> Iterator[TaggedSentence]:
+) -> Iterator[WordLine | None]:
+    """Yield the lines, words and tags of a table; see `join_lines`."""
     id_at, word_at, tag_at = places
-    known, current, first = Tags(name), "", 0
-    words: list[str] = []
-    tags: list[str] = []
-
-    def finished() -> Iterator[TaggedSentence]:
-        if words:
-            yield TaggedSentence(*join_words(words), tuple(tags), name, first, 1)
-            words.clear()
-            tags.clear()
-
-    line = 1
+    known, current, line = Tags(name), "", 1
     for cells in rows:
         line = getattr(rows, "line_num", line + 1)
         if not any(cells):
@@ -288,10 +268,8 @@ def _table_sentences(
             raise UserError(f"{len(cells)} columns where there should be {len(names)}", file=name, line=line)
         sentence = cells[id_at].strip()
         if sentence and sentence != current:
-            yield from finished()
+            yield None
             current = sentence
-        if not words:
-            first = line
         row_words, row_tags = [cells[word_at].strip()], [cells[tag_at].strip()]
         if names[word_at] == "sentence":
             row_words, row_tags = row_words[0].split(), _list_in_cell(row_tags[0], name, line) if gold else []
@@ -299,9 +277,8 @@ def _table_sentences(
             raise UserError("the word is empty", file=name, line=line, remedy="fix or remove the row")
         if gold and len(row_words) != len(row_tags):
             raise UserError(f"{len(row_words)} words, but {len(row_tags)} tags", file=name, line=line)
-        words += row_words
-        tags += [known.check(tag, line) for tag in row_tags] if gold else []
-    yield from finished()
+        row_tags = [known.check(tag, line) for tag in row_tags] if gold else row_words
+        yield from ((line, *pair, None) for pair in zip(row_words, row_tags, strict=True))
 
 
 def _list_in_cell(cell: str, name: str, line: int) -> list[str]:

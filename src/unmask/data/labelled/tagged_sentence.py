@@ -19,8 +19,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Literal, NamedTuple
 
 from tokenizers.pre_tokenizers import BertPreTokenizer
@@ -247,8 +248,14 @@ def is_mark(character: str) -> bool:
     return unicodedata.category(character).startswith("M")
 
 
-def join_words(words: Sequence[str]) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
-    """Join words into a text, separated by spaces except between characters of scripts without spaces.
+def join_words(
+    words: Sequence[str], spaced: Sequence[bool] | None = None
+) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
+    """Join words into a text.
+
+    Args:
+        words: the words.
+        spaced: whether a space precedes each word; None: except between characters of scripts without spaces.
 
     Returns:
         The text, and the starts and the stops of the words in it, in code points.
@@ -258,10 +265,11 @@ def join_words(words: Sequence[str]) -> tuple[str, tuple[int, ...], tuple[int, .
     """
     text, starts, stops = [], [], []
     offset, before = 0, ""
-    for word in words:
+    for index, word in enumerate(words):
         if not word:
             raise ValueError("a word is empty")
-        if before and not (UNSPACED.match(before[-1]) and UNSPACED.match(word[0])):
+        unspaced = spaced is None and before and UNSPACED.match(before[-1]) and UNSPACED.match(word[0])
+        if before and not unspaced and (spaced is None or spaced[index]):
             text.append(" ")
             offset += 1
         starts.append(offset)
@@ -270,6 +278,28 @@ def join_words(words: Sequence[str]) -> tuple[str, tuple[int, ...], tuple[int, .
         text.append(word)
         before = word
     return "".join(text), tuple(starts), tuple(stops)
+
+
+WordLine = tuple[int, str, str, int | None]
+"""A line of a file with a word in each: its number, the word, its tag, and the index of its document, if known."""
+
+
+def join_lines(lines: Iterable[WordLine | None], file: str, *, gold: bool) -> Iterator[TaggedSentence]:
+    """Yield the sentences of a file with a word in each line.
+
+    Args:
+        lines: its lines; None where a sentence ends.
+        file: name of the file.
+        gold: whether there are tags.
+    """
+    held: list[WordLine] = []
+    for line in chain(lines, [None]):
+        if line is not None:
+            held.append(line)
+        elif held:
+            numbers, words, tags, documents = zip(*held, strict=True)
+            yield TaggedSentence(*join_words(words), tags if gold else (), file, numbers[0], 1, documents[0])
+            held = []
 
 
 def write_tags(entities: Sequence[Chunk], number: int, scheme: Scheme = "IOB2") -> list[str]:

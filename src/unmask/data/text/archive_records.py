@@ -10,7 +10,7 @@ it without a word: here it is named, and reading goes on at the next record that
             that expands to more than `MAX_RATIO` times its size is not read on
 
 What is read from a place on does not depend on what is before it, nor on blocks: a member, or a record of a plain
-file, is read in the same way from wherever reading begins. So a large file can be read in sections (`Bounds`).
+file, is read in the same way from wherever reading begins. So a large file can be read in sections.
 
 ISO 28500:2017 (WARC 1.1), of which all versions since 0.17 are read; ARC 1 and 2 (Burner and Kahle 1996).
 """
@@ -61,20 +61,6 @@ class Damage(NamedTuple):
     reason: str
 
 
-class Bounds(NamedTuple):
-    """Which records of a file are read: those that begin from a place on, up to the first that begins at another one.
-
-    Attributes:
-        start: the place in the file, in bytes, of a record (of a member that begins with one, if they are compressed).
-        stop: the other place; None: all.
-        before: number of records before the first.
-    """
-
-    start: int = 0
-    stop: int | None = None
-    before: int = 0
-
-
 class _Header(NamedTuple):
     kind: str
     url: str
@@ -98,7 +84,7 @@ class _Stream:
     """
 
     def __init__(self, file: BinaryIO, starts: re.Pattern[bytes], start: int = 0, stop: int | None = None) -> None:
-        self._file, self._starts, self._stop = file, starts, stop
+        self._file, self.starts, self._stop = file, starts, stop
         self._content = bytearray()
         self._packed = file.read(_BLOCK)
         self.is_packed = self._packed.startswith(_MEMBER[:2])
@@ -175,7 +161,7 @@ class _Stream:
         """Go on at the next start of a record in this segment, after the first byte, or at the end of the segment."""
         self.peek(1)
         while True:
-            if match := self._starts.search(self._content, 1):
+            if match := self.starts.search(self._content, 1):
                 del self._content[: match.start()]
                 return
             end = self._content.rfind(b"\n")  # a line may be the start of a header
@@ -205,7 +191,7 @@ class _Stream:
             if begins and not self._begin_member():
                 return b""
             content = self._inflate()
-            if begins and self._starts.match(content):
+            if begins and self.starts.match(content):
                 if self._stop is not None and self._member >= self._stop:
                     self.stopped = self._member
                 else:
@@ -269,7 +255,7 @@ class _Stream:
                 self._packed = self._packed[place:]
                 while len(self._packed) < _START and self._read_on():
                     pass
-                if not self._is_lost or self._starts.match(_beginning(self._packed)):
+                if not self._is_lost or self.starts.match(_beginning(self._packed)):
                     self._inflater, self._is_lost = zlib.decompressobj(31), False
                     self._member, self._due = self._end - len(self._packed), _BLOCK
                     self._read, self._size, self._behind = 0, 0, b""
@@ -290,24 +276,20 @@ def _beginning(packed: bytes) -> bytes:
         return b""
 
 
-def read_warc_records(file: BinaryIO, bounds: Bounds = Bounds()) -> Iterator[Record | Damage]:  # noqa: B008 (frozen)
-    """Read the records of a WARC file.
+def read_records(
+    file: BinaryIO, form: str, start: int = 0, stop: int | None = None, before: int = 0
+) -> Iterator[Record | Damage]:
+    """Read the records of a file.
 
     Args:
         file: the file; compressed by gzip, or not.
-        bounds: which records.
+        form: "warc" or "arc".
+        start: the place in the file, in bytes, of the first record that is read (of a member that begins with one, if
+            they are compressed).
+        stop: the place from which on the next record ends reading; None: all are read.
+        before: number of records before the first.
     """
-    return _read_records(_Stream(file, _WARC, bounds.start, bounds.stop), _WARC, bounds.before)
-
-
-def read_arc_records(file: BinaryIO, bounds: Bounds = Bounds()) -> Iterator[Record | Damage]:  # noqa: B008 (frozen)
-    """Read the records of an ARC file.
-
-    Args:
-        file: the file; compressed by gzip, or not.
-        bounds: which records.
-    """
-    return _read_records(_Stream(file, _ARC, bounds.start, bounds.stop), _ARC, bounds.before)
+    return _read_records(_Stream(file, _STARTS[form], start, stop), before)
 
 
 def find_record(file: BinaryIO, form: str, start: int) -> int | None:
@@ -333,11 +315,12 @@ def count_records(file: BinaryIO, form: str, start: int, stop: int | None) -> tu
         stop: where the next one is sought.
     """
     stream = _Stream(file, _STARTS[form], start, stop)
-    count = sum(1 for _ in _read_records(stream, _STARTS[form], 0))
+    count = sum(1 for _ in _read_records(stream, 0))
     return count, stream.stopped
 
 
-def _read_records(stream: _Stream, starts: re.Pattern[bytes], number: int) -> Iterator[Record | Damage]:
+def _read_records(stream: _Stream, number: int) -> Iterator[Record | Damage]:
+    starts = stream.starts
     read_header = _arc_header if starts is _ARC else _warc_header
     while stream.advance():
         while stream.peek(1) in (b"\r", b"\n"):
@@ -359,7 +342,7 @@ def _read_records(stream: _Stream, starts: re.Pattern[bytes], number: int) -> It
             yield Damage(number, stream.fault or TOO_LONG)
         else:
             block = stream.take(header.length)
-            if len(block) == header.length and _ends(stream, starts):
+            if len(block) == header.length and _ends(stream):
                 yield Record(number, *header[:3], block)
                 continue
             cut = f"it ends before the {header.length:,} bytes that its header declares"
@@ -369,9 +352,9 @@ def _read_records(stream: _Stream, starts: re.Pattern[bytes], number: int) -> It
             yield Damage(number, fault)
 
 
-def _ends(stream: _Stream, starts: re.Pattern[bytes]) -> bool:
+def _ends(stream: _Stream) -> bool:
     """Return whether a record ends here: the mark of the end follows, another record, or nothing."""
-    start = stream.peek(8)
+    start, starts = stream.peek(8), stream.starts
     if starts is _WARC and start.startswith(b"\r\n\r\n"):
         return True
     rest = start.lstrip(b"\r\n")

@@ -54,24 +54,15 @@ class _Streams(io.RawIOBase):
         return True
 
 
-def read_bzip2(packed: BinaryIO) -> io.RawIOBase:
-    """Return the decompressed bytes of a file of bzip2.
+def read_streams(packed: BinaryIO, begin: Callable[[], _Decompressor]) -> io.RawIOBase:
+    """Return the decompressed bytes of a file of bzip2 or xz.
 
     Args:
         packed: the file, which stays open.
+        begin: returns what decompresses a stream, `bz2.BZ2Decompressor` or `lzma.LZMADecompressor`.
 
     Raises:
-        OSError: while it is read: it is damaged.
+        OSError, lzma.LZMAError: while it is read: it is damaged.
         EOFError: it is cut off.
     """
-    return _Streams(packed, bz2.BZ2Decompressor)
-
-
-def read_xz(packed: BinaryIO) -> io.RawIOBase:
-    """Return the decompressed bytes of a file of xz, as `read_bzip2`.
-
-    Raises:
-        lzma.LZMAError: while it is read: it is damaged.
-        EOFError: it is cut off.
-    """
-    return _Streams(packed, lzma.LZMADecompressor)
+    return _Streams(packed, begin)

@@ -32,8 +32,7 @@ _MODES = ("auto", "file", "blank-line", "line")
 _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 _TABLE_SUFFIXES = (".tsv", ".csv")
 SHOWN = 10
-"""How many of many things messages list: skipped documents, kinds of records."""
-_SHOWN = 10  # fields of a line that an error message lists
+"""How many of many things messages list: skipped documents, kinds of records, fields of a line."""
 _PARAGRAPH_BREAK = re.compile(r"\n\s*\n")
 _EMPTY = "page without text"
 _URL = "url"  # the field of records that has the address of a page, as in C4 and FineWeb
@@ -205,24 +204,23 @@ def read_sources(
     """
     mode = resolve_documents(paths, options)
     for path in (with_encoding(path, options.encoding) for path in paths):
-        if has_reader(path):
-            yield from _read_rows(path, options, skipped, lines=lines)
-            continue
-        if form := pages_of(path):
+        is_table = has_reader(path)
+        is_json = not is_table and _form(path) == "records"
+        if form := "" if is_table else pages_of(path):
             yield from _read_pages(path, form, options, skipped)
             continue
-        is_json = _form(path) == "records"
-        parse: Callable[[Iterator[Line]], tuple[int, SourceText]] = _json_parser(options.field) if is_json else _join
-        for group in _groups(_first_checked(path, is_json=is_json), "line" if is_json else mode):
+        is_record = is_table or is_json
+        parse = _parser(options.field, is_table=is_table, is_json=is_json)
+        for unparsed in read_file(path) if is_table else _unparsed(path, mode, is_json=is_json):
             try:
-                number, (text, url) = parse(group)
+                number, (text, url) = parse(unparsed)
             except _Fault as fault:
                 _skip(fault, path, options, skipped)
                 continue
             if damage := find_damage(text):
-                number += 0 if is_json else text.count("\n", 0, damage.start())
+                number += 0 if is_record else text.count("\n", 0, damage.start())
                 skipped.damaged.add(damage, f"{display_name(path)}:{number}")
-            if document := _tidy(as_paragraphs(text) if lines and is_json else text):
+            if document := _tidy(as_paragraphs(text) if lines and is_record else text):
                 yield SourceText(document, url)
 
 
@@ -255,20 +253,6 @@ def _skip(fault: _Fault, path: str | Path, options: TextOptions, skipped: Skippe
     if options.strict:
         raise UserError(fault.reason, file=display_name(path), line=fault.line, remedy=fault.remedy) from fault
     skipped.add(f"{display_name(path)}:{fault.line}: {fault.reason}", fault.remedy)
-
-
-def _read_rows(path: str | Path, options: TextOptions, skipped: Skipped, *, lines: bool) -> Iterator[SourceText]:
-    """Yield the documents of a file of columns: one per row."""
-    for number, record in read_file(path):
-        try:
-            text, url = _text_of(record, options.field, number)
-        except _Fault as fault:
-            _skip(fault, path, options, skipped)
-            continue
-        if damage := find_damage(text):
-            skipped.damaged.add(damage, f"{display_name(path)}:{number}")
-        if document := _tidy(as_paragraphs(text) if lines else text):
-            yield SourceText(document, url)
 
 
 def _read_pages(path: str | Path, form: str, options: TextOptions, skipped: Skipped) -> Iterator[SourceText]:
@@ -347,6 +331,12 @@ def _is_record(line: bytes) -> bool:
     return isinstance(record, dict) and any(isinstance(value, str) for value in record.values())
 
 
+def _unparsed(path: str | Path, mode: str, *, is_json: bool) -> Iterator[Line] | Iterator[Iterator[Line]]:
+    """Return the lines of JSON Lines, or the lines of each document of plain text."""
+    lines = _first_checked(path, is_json=is_json)
+    return lines if is_json else _groups(lines, mode)
+
+
 def _groups(lines: Iterator[Line], mode: str) -> Iterator[Iterator[Line]]:
     """Yield the lines of each document as an iterator, which need not be exhausted."""
     if mode == "file":
@@ -380,14 +370,21 @@ def _join(lines: Iterator[Line]) -> tuple[int, SourceText]:
     return first, SourceText("\n".join(parts))
 
 
-def _json_parser(name: str) -> Callable[[Iterator[Line]], tuple[int, SourceText]]:
+def _parser(name: str, *, is_table: bool, is_json: bool) -> Callable[[Any], tuple[int, SourceText]]:
+    """Return a function that extracts the text from a row, a line of JSON or lines of text; and returns its number."""
+    if is_table:
+        return lambda row: (row[0], _text_of(row[1], name, row[0]))
+    return _json_parser(name) if is_json else _join
+
+
+def _json_parser(name: str) -> Callable[[Line], tuple[int, SourceText]]:
     """Return a function that extracts the text from a JSON line, and returns its number, too."""
 
-    def parse(lines: Iterator[Line]) -> tuple[int, SourceText]:
-        number, raw = next(lines)
+    def parse(line: Line) -> tuple[int, SourceText]:
+        number, raw = line
         if raw is None:
             raise _Fault(number, TOO_LONG)
-        if _is_blank((number, raw)):
+        if _is_blank(line):
             return number, SourceText("")
         try:
             record = msgspec.json.decode(raw := raw.replace(b"\0", b""))
@@ -406,7 +403,7 @@ def _json_parser(name: str) -> Callable[[Iterator[Line]], tuple[int, SourceText]
 def _text_of(record: Mapping[str, Any], name: str, number: int) -> SourceText:
     """Return the text of a record, and its address if there is one."""
     if name not in record:
-        known = f" (the line has: {', '.join(list(record)[:_SHOWN])})" if record else ""
+        known = f" (the line has: {', '.join(list(record)[:SHOWN])})" if record else ""
         raise _Fault(number, f"no field '{name}'", f"pass {argument('field', 'NAME')}{known}")
     text = record[name]
     if not isinstance(text, str):

@@ -11,6 +11,7 @@ the last kind, so decompressing a file by another program is the way around it.
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import lzma
@@ -19,13 +20,14 @@ import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any, BinaryIO, cast
 
 import msgspec
 
-from unmask.data.text.concatenated import read_bzip2, read_xz
+from unmask.data.text.concatenated import read_streams
 from unmask.data.text.content import START, Content, recognize, recognize_binary
 from unmask.data.text.encodings import EncodedPath, EncodingError, encoding_of, in_utf8, suggest, with_encoding
 from unmask.data.text.json_keys import check_keys
@@ -262,22 +264,29 @@ def _decompressed(path: str | Path) -> io.BufferedReader:
         case ".gz":
             return io.BufferedReader(_Expanded(path, lambda packed: gzip.GzipFile(fileobj=packed)), _BLOCK)
         case ".bz2":
-            return io.BufferedReader(_Expanded(path, read_bzip2), _BLOCK)
+            return io.BufferedReader(_Expanded(path, partial(read_streams, begin=bz2.BZ2Decompressor)), _BLOCK)
         case ".xz":
-            return io.BufferedReader(_Expanded(path, read_xz), _BLOCK)
+            return io.BufferedReader(_Expanded(path, partial(read_streams, begin=lzma.LZMADecompressor)), _BLOCK)
         case ".zst":
-            return io.BufferedReader(_Expanded(path, _zstandard(path)), _BLOCK)
+            arrow = import_pyarrow(path)
+            return io.BufferedReader(
+                _Expanded(path, lambda packed: arrow.CompressedInputStream(packed, "zstd")), _BLOCK
+            )
         case _:
             return io.BufferedReader(open_raw(path), _BLOCK)
 
 
-def _zstandard(path: str | Path) -> Callable[[BinaryIO], Any]:
-    """Return what decompresses Zstandard: pyarrow, which raises OSError for a damaged archive."""
+def import_pyarrow(path: str | Path) -> ModuleType:
+    """Return pyarrow.
+
+    Raises:
+        UserError: it is not installed; names the file that needs it.
+    """
     try:
-        from pyarrow import CompressedInputStream
+        import pyarrow
     except ImportError as error:
         raise UserError("needs pyarrow", file=path, remedy="pip install 'unmask[arrow]'") from error
-    return lambda packed: CompressedInputStream(packed, "zstd")
+    return pyarrow
 
 
 def read_lines(path: str | Path) -> Iterator[tuple[int, bytes | None]]:
@@ -408,8 +417,31 @@ def read_at_most(file: BinaryIO, most: int) -> bytes:
     return bytes(content)
 
 
-def decode_line(line: str | bytes, name: str, number: int) -> dict[str, Any]:
-    """Decode a line of JSON Lines.
+def read_text_whole(path: str | Path) -> bytes:
+    """Read a file of text, or of a single JSON value, decompressed and in UTF-8.
+
+    Args:
+        path: as for `open_bytes`.
+
+    Raises:
+        UserError: as for `open_bytes`; or it has more than `MAX_JSON` bytes.
+    """
+    with open_bytes(path) as stream:
+        content = read_at_most(stream, MAX_JSON + 1)
+    if len(content) > MAX_JSON:
+        what = f"has more than {MAX_JSON:,} bytes"
+        raise UserError(what, file=display_name(path), remedy="split it into several files")
+    return content
+
+
+def read_text_start(path: str | Path, size: int) -> bytes:
+    """Return the first bytes of a file of text, without a byte-order mark and spaces before it; see `open_bytes`."""
+    with open_bytes(path) as stream:
+        return stream.read(size).removeprefix(_MARK).lstrip()
+
+
+def decode_value(line: str | bytes, name: str, number: int) -> Any:
+    """Decode a line of JSON values.
 
     Args:
         line: a line of the file.
@@ -417,21 +449,26 @@ def decode_line(line: str | bytes, name: str, number: int) -> dict[str, Any]:
         number: number of the line, from 1.
 
     Raises:
-        UserError: the line is not valid JSON, not an object, or has a key twice.
+        UserError: the line is not valid JSON, or has a key twice.
     """
     try:
-        record = msgspec.json.decode(line)
-        check_keys(line, record)
+        value = msgspec.json.decode(line)
+        check_keys(line, value)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise UserError(f"broken JSON ({error})", file=name, line=number) from error
+    return value
+
+
+def decode_line(line: str | bytes, name: str, number: int) -> dict[str, Any]:
+    """Decode a line of JSON Lines, as `decode_value`.
+
+    Raises:
+        UserError: see there; or the value is not an object.
+    """
+    record = decode_value(line, name, number)
     if not isinstance(record, dict):
         raise UserError("not a JSON object", file=name, line=number)
     return record
-
-
-def as_paths(paths: str | Path | Sequence[str | Path]) -> list[str | Path]:
-    """Return a path or a sequence of paths as a list."""
-    return [paths] if isinstance(paths, str | Path) else [*paths]
 
 
 def files_of(paths: Iterable[str | Path], patterns: Sequence[str]) -> Iterator[str | Path]:

@@ -83,7 +83,7 @@ def html_text(content: bytes, declared: str = "", *, main: bool = True, is_xml: 
         PageError: it is too long or too deep, or cannot be parsed.
         UserError: resiliparse is not installed.
     """
-    resiliparse_extract()
+    extract = resiliparse_extract()
     if len(content) > MAX_DOCUMENT:
         raise PageError(TOO_LONG)
     inside = (_META.search(content, 0, 4096), _XML.match(content))
@@ -95,7 +95,7 @@ def html_text(content: bytes, declared: str = "", *, main: bool = True, is_xml: 
         raise PageError(f"has an element with more than {MAX_ATTRIBUTES:,} attributes")
     try:
         return str(
-            resiliparse_extract().extract_plain_text(
+            extract.extract_plain_text(
                 page, preserve_formatting=True, main_content=main, list_bullets=False, alt_texts=False
             )
         )

@@ -35,6 +35,7 @@ from unmask.data.text.files import (
     TOO_LONG,
     DamagedError,
     expands_too_much,
+    import_pyarrow,
     on_disk,
     read_whole,
     split_part,
@@ -78,19 +79,6 @@ def fingerprint_source(path: str | Path) -> str | None:
             return fingerprint_path(copy)
     content = None if str(path) == "-" else fingerprint_path(file)
     return fingerprint_values([content, part]) if part else content
-
-
-def import_pyarrow(path: str | Path) -> ModuleType:
-    """Return pyarrow.
-
-    Raises:
-        UserError: it is not installed; names the file that needs it.
-    """
-    try:
-        import pyarrow
-    except ImportError as error:
-        raise UserError("needs pyarrow", file=path, remedy="pip install 'unmask[arrow]'") from error
-    return pyarrow
 
 
 def read_arrow(path: str | Path) -> Iterator[tuple[int, Record]]:
@@ -212,13 +200,11 @@ def row_groups(path: Path) -> list[tuple[int, int]]:
 
     with _naming(path, pyarrow):
         metadata = parquet.read_metadata(path)
-        groups = [(_start(group), int(group.num_rows)) for group in map(metadata.row_group, _numbers(metadata))]
+        groups = [
+            (_start(group), int(group.num_rows)) for group in map(metadata.row_group, range(metadata.num_row_groups))
+        ]
     starts = [start for start, _ in groups]
     return groups if starts == sorted(set(starts)) else []
-
-
-def _numbers(metadata: Any) -> range:
-    return range(metadata.num_row_groups)
 
 
 def _start(group: Any) -> int:
@@ -237,7 +223,7 @@ def _batches(
             from pyarrow import parquet
 
             opened = parquet.ParquetFile(file)
-            groups = [opened.metadata.row_group(number) for number in _numbers(opened.metadata)]
+            groups = [opened.metadata.row_group(number) for number in range(opened.num_row_groups)]
             if sum(group.total_byte_size for group in groups) > most:
                 raise expands_too_much(file)
             schema = opened.schema_arrow

@@ -236,7 +236,7 @@ def _ods_value(cell: Element, path: str, number: int) -> Any:
     if cell.tag == f"{_TABLE}covered-table-cell":
         return None
     formula, kind = cell.get(f"{_TABLE}formula"), cell.get(f"{_OFFICE}value-type")
-    text = "\n".join(_ods_text(part) for part in cell if part.tag in (f"{_TEXT}p", f"{_TEXT}h"))
+    text = "\n".join("".join(_ods_parts(part)) for part in cell if part.tag in (f"{_TEXT}p", f"{_TEXT}h"))
     if cell.get(_ERROR) == "error" or (formula and (text in ERRORS or text.startswith("Err:"))):
         raise UserError(f"the formula {str(formula)[:40]} fails: {text}", file=path, line=number, remedy="fix it")
     match kind:
@@ -266,12 +266,8 @@ def _ods_time(duration: str) -> str:
     return f"{int(hours):02}:{int(minutes):02}:{int(seconds):02}" + (f".{fraction}" if fraction else "")
 
 
-def _ods_text(element: Element) -> str:
-    """Return the text of a paragraph: white space counts as one space; further ones are elements (section 6.1.2)."""
-    return "".join(_ods_parts(element))
-
-
 def _ods_parts(element: Element) -> Iterator[str]:
+    """Yield the text of a paragraph: white space counts as one space; further ones are elements (section 6.1.2)."""
     match element.tag.removeprefix(_TEXT):
         case "s":
             yield " " * int(element.get(f"{_TEXT}c", 1))

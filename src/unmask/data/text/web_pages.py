@@ -10,12 +10,13 @@ from __future__ import annotations
 import gzip
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
-from unmask.data.text.archive_records import Bounds, Damage, Record, read_arc_records, read_warc_records
+from unmask.data.text.archive_records import Damage, Record, read_records
 from unmask.data.text.content import START, recognize, recognize_binary
 from unmask.data.text.encodings import encoding_of
 from unmask.data.text.files import MAX_DOCUMENT, TOO_LONG, on_disk, open_binary, read_at_most
@@ -41,16 +42,6 @@ class _Payload(NamedTuple):
     content: bytes
 
 
-def read_warc(path: str | Path) -> Iterator[Page]:
-    """Read a WARC or WET file; see `read_pages`."""
-    return _read_archive(path, read_warc_records)
-
-
-def read_arc(path: str | Path) -> Iterator[Page]:
-    """Read an ARC file; see `read_pages`."""
-    return _read_archive(path, read_arc_records)
-
-
 def read_html(path: str | Path) -> Iterator[Page]:
     """Read a file of HTML; see `read_pages`."""
     with open_binary(path) as file:
@@ -61,14 +52,18 @@ def read_html(path: str | Path) -> Iterator[Page]:
         yield Page(1, fault=str(error))
 
 
-def _read_archive(path: str | Path, read: Callable[[BinaryIO, Bounds], Iterator[Record | Damage]]) -> Iterator[Page]:
-    section = Bounds(path.start, path.stop, path.before) if isinstance(path, Section) else None
+def _read_archive(path: str | Path, *, form: str) -> Iterator[Page]:
+    section = (path.start, path.stop, path.before) if isinstance(path, Section) else ()
     if section or Path(path).suffix.lower() == ".gz":  # its damage is dealt with where records are read
         with on_disk(path) as file, Path(file).open("rb") as stored:
-            yield from map(_page, read(stored, section or Bounds()))
+            yield from map(_page, read_records(stored, form, *section))
     else:
         with open_binary(path) as stream:
-            yield from map(_page, read(stream, Bounds()))
+            yield from map(_page, read_records(stream, form))
+
+
+read_warc, read_arc = (partial(_read_archive, form=form) for form in ("warc", "arc"))
+"""Read a WARC or WET file, or an ARC file; see `read_pages`."""
 
 
 def _page(record: Record | Damage) -> Page:

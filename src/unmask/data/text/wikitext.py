@@ -111,22 +111,21 @@ def _first_variant(match: re.Match[str]) -> str:
 
 def _without_elements(text: str) -> str:
     """Return text without the elements that are no text; one that is not closed ends with its line."""
-    parts, at, name, start = [], 0, "", 0
+    parts, at, name = [], 0, ""
     for match in _OPEN_OR_CLOSE.finditer(text):
         element = match[2].lower()
         if not name and not match[1]:
             parts.append(text[at : match.start()])
-            name, start = element, match.end()
-            at = match.end()
+            name, at = element, match.end()
         elif name == element and match[1]:
             name, at = "", match.end()
         elif not name:  # closed, but never opened
             parts.append(text[at : match.start()])
             at = match.end()
     if name:  # is not closed: what follows on later lines is text
-        end = text.find("\n", start)
+        end = text.find("\n", at)
         at = end if end >= 0 else len(text)
-        return "".join(parts) + text[start:start] + _OPEN_OR_CLOSE.sub("", text[at:])
+        return "".join(parts) + _OPEN_OR_CLOSE.sub("", text[at:])
     return "".join(parts) + text[at:]
 
 

@@ -31,10 +31,11 @@ import numpy.typing as npt
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from unmask.data.tokenizers.counting import count_words, repeat
+from unmask.data.tokenizers.counting import count_words, no_text, repeat
 from unmask.data.tokenizers.tokenizer import (
     BPE_SPECIAL_TOKENS,
     GENERAL_CLASS,
+    ROLES,
     SPECIAL_TOKENS,
     Kind,
     Starts,
@@ -43,7 +44,7 @@ from unmask.data.tokenizers.tokenizer import (
     write_no_vocabulary,
 )
 from unmask.data.tokenizers.words import SPACE, WordStarts
-from unmask.support.errors import UserError, refuse_string
+from unmask.support.errors import UserError
 
 _FIRST = ("cls_token", "pad_token", "sep_token", "unk_token")
 """Roles of the first four ids; the mask token has the last id."""
@@ -95,7 +96,7 @@ def _save(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:
 BPE = Kind(
     name="bpe",
     special=BPE_SPECIAL_TOKENS,
-    decoder=decoders.ByteLevel,
+    decoder=decoders.ByteLevel(),
     starts=_starts,
     save=_save,
     ends_twice=True,
@@ -130,12 +131,11 @@ def train_bpe(texts: Iterable[str], *, size: int, progress: bool = False) -> Tok
     trainer = trainers.BpeTrainer(
         vocab_size=size - len(BPE_SPECIAL_TOKENS), min_frequency=2, initial_alphabet=alphabet, show_progress=progress
     )
-    refuse_string(texts)
     splitter = tokenizers.Tokenizer(models.WordPiece())
     splitter.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     words = count_words(splitter, texts, progress=progress)
     if not any(to_bytes(word).strip() for word in words):
-        raise UserError("there is no text to train a tokenizer on")
+        raise no_text()
     library = tokenizers.Tokenizer(models.BPE())
     library.pre_tokenizer = pre_tokenizers.WhitespaceSplit()  # bytes that are spaces are shown as other characters
     library.train_from_iterator(repeat(words), trainer)
@@ -157,20 +157,10 @@ def _fallback_starts(tokens: Sequence[str | None]) -> Starts:
     return WordStarts(None if token is None else content(token or "x") for token in tokens)
 
 
-def _fallback_decoder() -> decoders.Decoder:
-    return decoders.Sequence([decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()])
-
-
 FALLBACK_BPE = Kind(
     name="fallback_bpe",
-    special={
-        "pad_token": "<pad>",
-        "unk_token": "<unk>",
-        "cls_token": "<bos>",
-        "sep_token": "<eos>",
-        "mask_token": "<mask>",
-    },
-    decoder=_fallback_decoder,
+    special=dict(zip(ROLES, ("<pad>", "<unk>", "<bos>", "<eos>", "<mask>"), strict=True)),
+    decoder=decoders.Sequence([decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]),
     starts=_fallback_starts,
     save=write_no_vocabulary,
     word_prefix=" ",
@@ -223,14 +213,10 @@ def _save_words(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any
     return {"tokenizer_class": GENERAL_CLASS}  # GPT's own class in transformers adds no special tokens
 
 
-def _word_decoder() -> decoders.Decoder:
-    return decoders.BPEDecoder(suffix=END)
-
-
 WORD_BPE = Kind(
     name="word_bpe",
     special=BPE_SPECIAL_TOKENS,
-    decoder=_word_decoder,
+    decoder=decoders.BPEDecoder(suffix=END),
     starts=_word_starts,
     save=_save_words,
     adds_special_tokens=True,

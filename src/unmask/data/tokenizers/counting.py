@@ -21,6 +21,8 @@ import numpy as np
 import tokenizers
 from tokenizers import trainers
 
+from unmask.support.errors import UserError, refuse_string
+
 MOST_CHARACTERS = 1 << 24
 """Maximum number of characters of the distinct words that are counted; training needs about 1.5 GB for them."""
 AT_ONCE = 1 << 24
@@ -85,7 +87,12 @@ def count_parts(
     progress: bool,
     most: int = MOST_CHARACTERS,
 ) -> dict[str, int]:
-    """Count the words of texts by a function that counts those of a list of texts; see `WordCounts` for `most`."""
+    """Count the words of texts by a function that counts those of a list of texts; see `WordCounts` for `most`.
+
+    Raises:
+        UserError: the texts are a string.
+    """
+    refuse_string(texts)
     words, characters = WordCounts(most), 0
     for part in chunks(texts, AT_ONCE):
         words.add(split(part))
@@ -95,6 +102,11 @@ def count_parts(
     if progress:
         print(file=sys.stderr)
     return dict(words.counts)
+
+
+def no_text() -> UserError:
+    """Return the error for texts without words."""
+    return UserError("there is no text to train a tokenizer on")
 
 
 def repeat(words: Mapping[str, int]) -> Iterator[str]:

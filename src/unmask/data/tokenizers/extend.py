@@ -36,7 +36,7 @@ from unmask.data.tokenizers.bpe import to_bytes
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.data.tokenizers.wordpiece import PREFIX
 from unmask.data.tokenizers.words import SPACE
-from unmask.support.errors import UserError, counted, refuse_string
+from unmask.support.errors import UserError, counted
 
 
 def difference(old: Tokenizer, new: Tokenizer) -> str:
@@ -224,7 +224,6 @@ def learn_tokens(
     Raises:
         UserError: a number is below 1, the tokenizer cannot be extended, or the text has nothing to learn.
     """
-    refuse_string(texts)
     for number, what in ((add, "number of new tokens"), (min_count, "minimum count")):
         if number < 1:
             raise UserError(f"the {what} must be at least 1, not {number}")

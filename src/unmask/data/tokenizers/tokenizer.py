@@ -18,7 +18,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -62,7 +62,7 @@ class Kind:
     Attributes:
         name: "wordpiece", "bpe", "unigram", "word_bpe" or "fallback_bpe".
         special: default names of the special tokens, by role.
-        decoder: returns the decoder that converts tokens to text.
+        decoder: converts tokens to text.
         starts: takes the tokens in the order of ids, with None for special tokens and "" for the unknown token, and
             returns a function that finds where words begin.
         save: writes the files beside tokenizer.json, and returns the tokenizer class and settings for transformers.
@@ -74,7 +74,7 @@ class Kind:
 
     name: str
     special: Mapping[str, str]
-    decoder: Callable[[], decoders.Decoder]
+    decoder: decoders.Decoder = field(compare=False)  # the library does not compare them
     starts: Callable[[Sequence[str | None]], Starts]
     save: Callable[[tokenizers.Tokenizer, Path], dict[str, Any]]
     ends_twice: bool = False
@@ -180,7 +180,7 @@ class Tokenizer:
         self.added_tokens: list[AddedToken] = list(library.get_added_tokens_decoder().values())
         library.no_truncation()
         library.no_padding()
-        library.decoder = kind.decoder()
+        library.decoder = kind.decoder
         library.post_processor = self._frame("first", segments=not self.ends_twice)
 
     def _frame(self, summary: SummaryKind, segments: bool) -> processors.PostProcessor:

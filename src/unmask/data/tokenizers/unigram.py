@@ -30,11 +30,12 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from unmask.data.text.files import read_whole
-from unmask.data.tokenizers.counting import count_parts, repeat
+from unmask.data.tokenizers.counting import count_parts, no_text, repeat
 from unmask.data.tokenizers.coverage import COVERAGE, covered_words
 from unmask.data.tokenizers.tokenizer import (
     BPE_SPECIAL_TOKENS,
     GENERAL_CLASS,
+    ROLES,
     SPECIAL_TOKENS,
     Kind,
     Starts,
@@ -42,7 +43,7 @@ from unmask.data.tokenizers.tokenizer import (
     write_no_vocabulary,
 )
 from unmask.data.tokenizers.words import SPACE, WordStarts
-from unmask.support.errors import UserError, refuse_string
+from unmask.support.errors import UserError
 
 _PIECES, _TRAINER, _NORMALIZER = 1, 2, 3
 _PIECE, _SCORE, _TYPE = 1, 2, 3
@@ -84,15 +85,15 @@ def read_spiece(path: Path) -> SentencePieceModel:
     try:
         for number, value in _fields(content):
             if number == _PIECES:
-                piece = dict(_fields(_of(bytes, value)))
+                piece = dict(_fields(_bytes(value)))
                 if piece.get(_TYPE) == _UNKNOWN:
                     unknown.append(len(pieces))
-                score = struct.unpack("<f", _of(bytes, piece.get(_SCORE, bytes(4))))[0]
-                pieces.append((_of(bytes, piece[_PIECE]).decode(), score))
+                score = struct.unpack("<f", _bytes(piece.get(_SCORE, bytes(4))))[0]
+                pieces.append((_bytes(piece[_PIECE]).decode(), score))
             elif number == _TRAINER:
-                kind = dict(_fields(_of(bytes, value))).get(_MODEL_TYPE, _UNIGRAM)
+                kind = dict(_fields(_bytes(value))).get(_MODEL_TYPE, _UNIGRAM)
             elif number == _NORMALIZER:
-                charsmap = _of(bytes, dict(_fields(_of(bytes, value))).get(_CHARSMAP, b""))
+                charsmap = _bytes(dict(_fields(_bytes(value))).get(_CHARSMAP, b""))
     except (ValueError, KeyError, IndexError, TypeError, struct.error) as error:
         raise UserError("is not a valid SentencePiece model", file=path, remedy="copy it again") from error
     if not pieces:
@@ -104,9 +105,9 @@ def read_spiece(path: Path) -> SentencePieceModel:
     return SentencePieceModel(pieces, unknown[0], charsmap)
 
 
-def _of(kind: type[bytes], value: object) -> bytes:
-    if not isinstance(value, kind):
-        raise TypeError(f"not {kind.__name__}")
+def _bytes(value: object) -> bytes:
+    if not isinstance(value, bytes):
+        raise TypeError("not bytes")
     return value
 
 
@@ -151,13 +152,7 @@ def _varint(content: bytes, at: int) -> tuple[int, int]:
             raise ValueError("a number is too long")
 
 
-UNIGRAM_SPECIAL_TOKENS = {
-    "pad_token": "<pad>",
-    "unk_token": "<unk>",
-    "cls_token": "[CLS]",
-    "sep_token": "[SEP]",
-    "mask_token": "[MASK]",
-}
+UNIGRAM_SPECIAL_TOKENS = dict(zip(ROLES, ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"), strict=True))
 """Names of the special tokens in ALBERT, in the order of their ids."""
 MOST_COUNTED = 1 << 22
 """Maximum number of characters of the distinct words that are counted: the library's trainer takes about a minute of
@@ -226,14 +221,10 @@ def _save(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:
     return {"tokenizer_class": name, "do_lower_case": lowercase, "keep_accents": accents}
 
 
-def _decoder() -> decoders.Decoder:
-    return decoders.Metaspace(replacement=SPACE, prepend_scheme="always")
-
-
 UNIGRAM = Kind(
     name="unigram",
     special=UNIGRAM_SPECIAL_TOKENS,
-    decoder=_decoder,
+    decoder=decoders.Metaspace(replacement=SPACE, prepend_scheme="always"),
     starts=_starts,
     save=_save,
 )
@@ -288,7 +279,6 @@ def train_unigram(
     Raises:
         UserError: there is no text, or `size` is too small for its characters.
     """
-    refuse_string(texts)
     names = list(UNIGRAM_SPECIAL_TOKENS.values())
     unknown = names.index(UNIGRAM_SPECIAL_TOKENS["unk_token"])
     library = albert_unigram([(names[unknown], 0.0)], 0, lowercase=lowercase, accents=not lowercase)
@@ -298,7 +288,7 @@ def train_unigram(
 
     counts = count_parts(split, texts, progress=progress, most=MOST_COUNTED)
     if not counts:
-        raise UserError("there is no text to train a tokenizer on")
+        raise no_text()
     words = covered_words(counts, coverage)
     characters = {SPACE}.union(*words)
     if size < len(names) + len(characters):

@@ -20,18 +20,12 @@ import numpy.typing as npt
 import tokenizers
 from tokenizers import Encoding, decoders, models, pre_tokenizers
 
-from unmask.data.tokenizers.counting import count_words
-from unmask.data.tokenizers.tokenizer import GENERAL_CLASS, Ids, Kind, Starts, Tokenizer, write_vocabulary
+from unmask.data.tokenizers.counting import count_words, no_text
+from unmask.data.tokenizers.tokenizer import GENERAL_CLASS, ROLES, Ids, Kind, Starts, Tokenizer, write_vocabulary
 from unmask.data.tokenizers.words import BEGIN_SENTENCE, END_SENTENCE, LONGEST, Spelling, is_cut, spell
-from unmask.support.errors import UserError, counted, refuse_string
+from unmask.support.errors import UserError, counted
 
-SPECIAL_TOKENS = {
-    "pad_token": "<PAD>",
-    "unk_token": "<UNK>",
-    "cls_token": "<S>",
-    "sep_token": "</S>",
-    "mask_token": "<MASK>",
-}
+SPECIAL_TOKENS = dict(zip(ROLES, ("<PAD>", "<UNK>", "<S>", "</S>", "<MASK>"), strict=True))
 """Names of the special tokens."""
 BILM_TOKENS = {"<S>", "</S>", "<UNK>"}
 """Those that every vocabulary of bilm-tf has."""
@@ -53,12 +47,13 @@ def _save(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:
     return {"tokenizer_class": GENERAL_CLASS}
 
 
-def _decoder() -> decoders.Decoder:
-    return decoders.WordPiece(prefix="\0", cleanup=False)  # joins words by spaces
-
-
 WORDS = Kind(
-    name="words", special=SPECIAL_TOKENS, decoder=_decoder, starts=_starts, save=_save, adds_special_tokens=True
+    name="words",
+    special=SPECIAL_TOKENS,
+    decoder=decoders.WordPiece(prefix="\0", cleanup=False),  # joins words by spaces
+    starts=_starts,
+    save=_save,
+    adds_special_tokens=True,
 )
 
 
@@ -173,12 +168,11 @@ def train_words(texts: Iterable[str], *, size: int, progress: bool = False) -> W
     Raises:
         UserError: there is no text, or `size` is too small for a word.
     """
-    refuse_string(texts)
     library = tokenizers.Tokenizer(models.WordPiece())
     library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     counts = count_words(library, texts, progress=progress)
     if not counts:
-        raise UserError("there is no text to train a tokenizer on")
+        raise no_text()
     if (most := size - len(FIRST) - 1) < 1:
         raise UserError(f"a vocabulary of {size} is too small", remedy=f"it needs at least {len(FIRST) + 2} tokens")
     ranked = sorted(counts.keys() - {*FIRST, UNKNOWN}, key=lambda word: (-counts[word], word))

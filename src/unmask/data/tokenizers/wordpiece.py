@@ -22,7 +22,7 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from unmask.data.text.whole_files import read_text
-from unmask.data.tokenizers.counting import count_words, repeat
+from unmask.data.tokenizers.counting import count_words, no_text, repeat
 from unmask.data.tokenizers.coverage import COVERAGE, covered_words
 from unmask.data.tokenizers.tokenizer import (
     BPE_SPECIAL_TOKENS,
@@ -33,7 +33,7 @@ from unmask.data.tokenizers.tokenizer import (
     Tokenizer,
     write_vocabulary,
 )
-from unmask.support.errors import InputWarning, UserError, refuse_string
+from unmask.support.errors import InputWarning, UserError
 
 PREFIX = "##"
 _BRACKETED = re.compile(r"\[.*\]", re.DOTALL)
@@ -59,7 +59,7 @@ def _save(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:
     }
 
 
-WORDPIECE = Kind(name="wordpiece", special=SPECIAL_TOKENS, decoder=decoders.WordPiece, starts=_starts, save=_save)
+WORDPIECE = Kind(name="wordpiece", special=SPECIAL_TOKENS, decoder=decoders.WordPiece(), starts=_starts, save=_save)
 
 
 def _save_library(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:
@@ -131,13 +131,12 @@ def train_wordpiece(
     Raises:
         UserError: there is no text, its words are too long, or `size` is too small for its characters.
     """
-    refuse_string(texts)
     counted = count_words(bert_wordpiece({"[UNK]": 0}, lowercase=lowercase), texts, progress=progress)
     usable = {word: count for word, count in counted.items() if len(word) <= _LONGEST_WORD}
     words = covered_words(usable, coverage)
     if not words:
         if not counted:
-            raise UserError("there is no text to train a tokenizer on")
+            raise no_text()
         raise UserError(
             f"every word of the text has more than {_LONGEST_WORD} characters, and WordPiece reads them as unknown",
             remedy="train a vocabulary of the kind unigram, or put spaces between words",

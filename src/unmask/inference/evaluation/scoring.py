@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from unmask.data.batches.curriculum import BATCH_TOKENS, Feed
-from unmask.data.batches.frame import Frame
 from unmask.data.batches.layout import DocumentSentencesSettings, LayoutSettings
 from unmask.data.batches.masking import TokenMaskingSettings
 from unmask.data.batches.paired_streams import DIRECTIONS, SentenceStreamsSettings
@@ -271,7 +270,7 @@ def _streams(corpus: Corpus, longest: int) -> SentenceStreamsSettings:
     """Return a layout of few streams, whose windows leave less than two words of each unread."""
     layout = SentenceStreamsSettings(length=longest, streams=BATCH_TOKENS // longest)
     layout = layout.heldout(corpus.train.num_tokens, BATCH_TOKENS)
-    words = int(layout.text(Frame.of(corpus.tokenizer)).sizes(corpus.train).sum()) * layout.directions // layout.streams
+    words = int(layout.sizes(corpus.train).sum()) * layout.directions // layout.streams
     lengths = range(min(longest, words), min(longest, words) // 2, -1)  # those of windows
     return msgspec.structs.replace(layout, length=min(lengths, key=lambda length: words % length))
 

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from unmask.data.batches.batch import Sample
-from unmask.data.labelled.duplicates import estimate_overlap
+from unmask.data.labelled.duplicates import MOST_SEARCHED, overlap
 from unmask.data.labelled.table import Source
 from unmask.inference.backend import TorchBackend
 from unmask.inference.fill import no_masked_lm
@@ -182,7 +182,7 @@ def read_lesson(lesson: Lesson, task: Task, model: Model, machine: Machine, disp
         notes.append("scored by how often the student agrees with the teacher: there are no labeled examples")
     train = [*drawn(train, lesson.examples, lesson.settings), *labelled]
     notes += describe_damaged([*train, *held], task.texts)
-    common = estimate_overlap(task.identities(train), task.identities(held))
+    common = overlap(task.identities(train), task.identities(held), MOST_SEARCHED)
     notes += describe_overlap(common, train, held, files.role if files.dev else "held-out")
     variants = _variants(lesson, train, model, machine, display, notes) if lesson.augment else []
     origins = [index for index, made in enumerate(variants) for _ in made]

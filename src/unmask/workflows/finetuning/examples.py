@@ -14,11 +14,11 @@ import msgspec
 import numpy as np
 
 from unmask.data.batches.rng import derive_rng
-from unmask.data.labelled.duplicates import estimate_overlap
+from unmask.data.labelled.duplicates import MOST_SEARCHED, overlap
 from unmask.data.labelled.folding import fold
 from unmask.data.labelled.identities import Identities
 from unmask.data.labelled.label_spellings import describe_alike, describe_joined, describe_missing, shown
-from unmask.data.labelled.labelled_file import SoftRow, SoftSetRow
+from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.records import describe_numbers
 from unmask.data.labelled.tagged_sentence import TaggedSentence
 from unmask.model.model import Model
@@ -96,7 +96,9 @@ def read_examples(task: Task, files: LabelledFiles, base: Model, *, hold_out: bo
     if labels:
         notes += describe_contradictions(contradictions(task, parts.train, parts.identities), parts.train)
     kind = files.role if files.dev else "held-out"
-    notes += describe_overlap(estimate_overlap(parts.identities, parts.held_identities), parts.train, parts.held, kind)
+    notes += describe_overlap(
+        overlap(parts.identities, parts.held_identities, MOST_SEARCHED), parts.train, parts.held, kind
+    )
     return Examples(parts.train, parts.held, labels, notes, files.in_memory)
 
 
@@ -166,7 +168,7 @@ def contradictions(task: Task, examples: Sequence[Any], known: Identities) -> li
     groups: dict[tuple[int, tuple[bytes, ...]], list[int]] = {}
     for number in np.flatnonzero(np.bincount(firsts, minlength=len(firsts))[firsts] > 1).tolist():
         example = examples[number]
-        if not isinstance(example, SoftRow | SoftSetRow) and not getattr(example, "relations", ()):
+        if not _is_soft(example) and not getattr(example, "relations", ()):
             texts = task.texts(example)
             order = tuple(map(fold, texts)) if len(texts) > 1 else ()
             groups.setdefault((int(firsts[number]), order), []).append(number)
@@ -250,9 +252,13 @@ def read_labels(task: Task, examples: Sequence[Any]) -> tuple[str, ...]:
     return labels
 
 
+def _is_soft(example: object) -> bool:
+    return isinstance(example, Row) and example.probabilities is not None
+
+
 def refuse_soft(examples: Sequence[Any]) -> None:
     """Raise an error if a label has probabilities or votes, for uses that need one answer."""
-    if soft := next((row for row in examples if isinstance(row, SoftRow | SoftSetRow)), None):
+    if soft := next(filter(_is_soft, examples), None):
         raise UserError(
             "the label has probabilities, or votes, which say themselves how certain it is",
             file=soft.file,

@@ -191,7 +191,7 @@ def check_memory(shape: BodySettings, source: Source) -> None:
     memory = getattr(shape, "memory", 0)
     if not memory or not isinstance(source, StreamSource) or not source.num_windows:
         return
-    text = (source.num_windows - 1) * source.text.advance  # before the last window
+    text = (source.num_windows - 1) * source.advance  # before the last window
     if text < memory:
         raise UserError(
             f"the memory of {memory} tokens exceeds the text: before its last window, each of the {source.streams} "
