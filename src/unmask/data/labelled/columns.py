@@ -52,6 +52,43 @@ QUESTIONS = ("id", "qid1", "qid2", "question1", "question2", "is_duplicate")
 """The header of Quora's question pairs in GLUE; line breaks broke some rows, and two rows have an empty question."""
 
 
+def as_columns(columns: Mapping[str, str | int | Sequence[str]] | None) -> dict[str, str]:
+    """Return columns as readers take them: numbers as text, and several joined by commas.
+
+    Args:
+        columns: our names to the names in the file, or to numbers from 0; a sequence stands for several columns.
+
+    Raises:
+        UserError: a name is of another type, or one of several contains a comma.
+    """
+    found = {}
+    for column, given in (columns or {}).items():
+        names = list(given) if isinstance(given, list | tuple) else [given]
+        if not names or any(isinstance(name, bool) or not isinstance(name, str | int) for name in names):
+            raise UserError(
+                f"{argument('columns', {column: given})} is not the name of a column",
+                remedy="give its name, its number from 0, or a list of several names",
+            )
+        if len(names) > 1 and (several := [name for name in names if "," in str(name)]):
+            raise UserError(
+                f"{argument('columns', {column: '…'})}: the name {several[0]!r} of one of several columns has a comma",
+                remedy="rename it",
+            )
+        found[column] = ",".join(map(str, names))
+    return found
+
+
+def _remedy(column: str, headers: Sequence[str]) -> str:
+    """Return what to do about a header in which a column is not found."""
+    if headers[:1] and headers[0].startswith("__label__"):
+        return "write the lines of fastText as columns, label and text, or as JSON Lines with these keys"
+    if headers and all(len(header) > 1 and header[0] == header[-1] == '"' for header in headers):
+        return "its cells are quoted, as in CSV: name the file .csv"
+    remedy = f"pass {argument('columns', {column: 'NAME'})}, or numbers from 0 if there is no header"
+    alone = len(headers) > 0 and len([*filter(None, headers)]) == 1
+    return f"{remedy}; or, if the header is below this line, remove what is above it" if alone else remedy
+
+
 @dataclass(frozen=True)
 class Headerless:
     """A published format without a header.
@@ -197,7 +234,7 @@ class Wanted:
                     f"no column named {' or '.join(dict.fromkeys(candidates))}; columns: {', '.join(headers)[:200]}",
                     file=name,
                     line=line,
-                    remedy=f"pass {argument('columns', {column: 'NAME'})}, or numbers from 0 if there is no header",
+                    remedy=_remedy(column, headers),
                 )
             negatives.check_once(header, names, name, line)
             indices[column] = names.index(header)
