@@ -20,7 +20,7 @@ import numpy as np
 from unmask.data.labelled.labelled_file import Row, is_plain, iterate_texts, read_rows, read_texts
 from unmask.data.labelled.span_export import Marked
 from unmask.data.labelled.table import Data, Source, as_sources
-from unmask.data.labelled.tagged_sentence import TaggedSentence, write_tags
+from unmask.data.labelled.tagged_sentence import MISSPELLED, TaggedSentence, write_tags
 from unmask.data.text.damage import DamagedTexts
 from unmask.metrics.token_classification import Chunk, are_word_tags, chunks, is_word_tag, split_tag
 from unmask.support.errors import UserError
@@ -235,7 +235,7 @@ def check_labels(labels: Sequence[str]) -> None:
     try:
         for label in labels:
             split_tag(label)
-            if label in plain and prefixed:
+            if label in plain and (prefixed or MISSPELLED.fullmatch(label)):
                 raise ValueError(f"'{label}' is not a tag such as O, B-PER or I-PER")
     except ValueError as error:
         raise UserError(
