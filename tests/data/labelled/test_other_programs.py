@@ -16,6 +16,7 @@ from unmask.data.labelled.columns import Fields, as_columns
 from unmask.data.labelled.labelled_file import parse_columns, read_rows
 from unmask.data.labelled.table import as_sources, as_table
 from unmask.support.errors import UserError
+from unmask.support.messages import argument
 
 SEVERAL = Fields(several=True)
 NAMES = ["anger", "fear", "joy"]
@@ -191,3 +192,33 @@ def test_words_in_rows_of_their_own_are_refused_with_how_to_group_them():
         ("B-PER", "O"),
         ("B-PER",),
     ]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("text", "text_pair"),
+        ("text1", "text2"),
+        ("text_1", "text_2"),
+        ("Sentence_1", "sentence_2"),
+        ("query", "positive"),
+    ],
+)
+def test_pairs_are_read_as_programs_name_them(first, second, tmp_path):
+    rows = [{first: "a dog runs", second: "an animal moves", "label": "x"}]
+    pd.DataFrame(rows).to_csv(tmp_path / "a.csv", index=False)
+    for source in (as_table(rows), tmp_path / "a.csv"):
+        (row,) = read_rows([source], columns={})
+        assert row.values == {"text": "a dog runs", "text_b": "an animal moves", "label": "x"}
+
+
+@pytest.mark.parametrize("second", ["answer", "Context", "passage", "response"])
+def test_a_column_that_may_be_the_second_text_is_noted(second):
+    table, notes = as_table([{"question": "when?", second: "then", "label": "x"}]), list[str]()
+    assert read_rows([table], columns={}, notes=notes)[0].values == {"text": "when?", "label": "x"}
+    both = {"text": "question", "text_b": second}
+    assert notes == [f"<list>: single texts are read, from 'question'; {argument('columns', both)} would read pairs"]
+    for chosen in ({"text": "question"}, both):
+        notes.clear()
+        read_rows([table], columns=chosen, notes=notes)
+        assert not notes

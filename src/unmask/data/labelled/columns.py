@@ -22,11 +22,14 @@ from unmask.support.messages import argument
 PAIRS = (
     *(("text", "text_b"), ("text_a", "text_b"), ("sentence1", "sentence2"), ("sentence_A", "sentence_B")),
     *(("premise", "hypothesis"), ("question1", "question2"), ("#1 String", "#2 String"), ("question", "sentence")),
-    *(("anchor", "positive"), ("query", "passage"), ("query", "document")),
+    *(("anchor", "positive"), ("query", "passage"), ("query", "document"), ("query", "positive")),
+    *(("text", "text_pair"), ("text1", "text2"), ("text_1", "text_2"), ("sentence_1", "sentence_2")),
 )
 """Names of the columns with the texts of a pair, unless `columns` gives others."""
 TEXTS = ("text", "sentence", "review", "content", "text_a")
 """Names of the text column, if a file has no pairs."""
+SECONDS = ("answer", "response", "context", "passage", "evidence", "hypothesis", "positive")
+"""Names of what may be the second text of a pair whose first one is called something else."""
 LABELS = ("label", "labels", "gold_label", "class", "sentiment", "Quality", "is_duplicate", "entailment_judgment")
 """Names of the label column for classification."""
 PROBABILITY, VOTE = "p:", "label:"
@@ -268,7 +271,7 @@ class Wanted:
         ]
 
     def _choices(self, names: Sequence[str], headers: Sequence[str], indices: Mapping[str, int]) -> Iterator[str]:
-        """Yield a line about each of label and text, if other columns have names of it, too."""
+        """Yield a line about each of label and text, if other columns have names of it, too, or of a second text."""
         pairs = (first for first, second in PAIRS if first in names and second in names)
         known = {"label": self.fields.labels, "text": (*TEXTS, *pairs)}
         for column in known:
@@ -282,6 +285,13 @@ class Wanted:
                     f"the {column} is {' and '.join(map(repr, read))}; "
                     f"{argument('columns', {column: others[0]})} would read another column"
                 )
+        second = next((header for header in headers if header.casefold() in SECONDS), None)
+        if second and not self.columns.keys() & {"text", "text_b"} and "text_b" not in indices and "text" in indices:
+            first = headers[indices["text"]]
+            yield (
+                f"single texts are read, from '{first}'; "
+                f"{argument('columns', {'text': first, 'text_b': second})} would read pairs"
+            )
 
     def _implied(self, names: Sequence[str], name: str, line: int) -> str:
         """Return the pattern of the columns of probabilities or votes, if there are such columns; otherwise "".
