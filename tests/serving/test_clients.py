@@ -197,7 +197,7 @@ def refused(function, *arguments, **options):
 
 
 def test_requests_of_langchain(live, predictor):
-    """What langchain-openai, langchain-huggingface and langchain-community send for `embed_documents`."""
+    """What langchain-openai, langchain-huggingface, langchain-community and LiteLLM send for `embed_documents`."""
     vectors = predictor("masked").embed(TEXTS)
     with live("masked") as server:
 
@@ -209,6 +209,9 @@ def test_requests_of_langchain(live, predictor):
         found = post("/v1/embeddings", {"input": TEXTS, "model": "masked", "encoding_format": "base64"})["data"]
         decoded = [np.frombuffer(base64.b64decode(item["embedding"]), "<f4") for item in found]
         np.testing.assert_allclose(decoded, vectors, atol=1e-6)
+        unset = {"encoding_format": None, "dimensions": None, "user": None}  # as LiteLLM, which sends what is not set
+        found = post("/v1/embeddings", {"input": TEXTS, "model": "masked", **unset})["data"]
+        np.testing.assert_allclose([item["embedding"] for item in found], vectors, atol=1e-6)
         np.testing.assert_allclose(post("/", {"inputs": TEXTS}), vectors, atol=1e-6)
         options = {"wait_for_model": True, "use_cache": True}
         found = post("/pipeline/feature-extraction", {"inputs": TEXTS, "options": options})

@@ -60,6 +60,25 @@ def test_D17_an_unknown_label_is_named(tokenizer):
         TASK.frame(tokenizer, make(["yes", "maybe"]), ["no", "yes"], gold=True)
 
 
+@pytest.mark.parametrize(
+    ("name", "labels", "remedy"),
+    [
+        ("entailment", ["CONTRADICTION", "ENTAILMENT"], "write it as the model does: 'ENTAILMENT'"),
+        ("1", ["0.0", "1.0"], "write it as the model does: '1.0'"),
+        ("0", ["False", "True"], "write it as the model does: 'False'"),
+        (
+            "yes",
+            ["LABEL_0", "LABEL_1"],
+            r"name the labels of the model under id2label in its config\.json, or",
+        ),
+        ("maybe", ["no", "yes"], "correct the label, or train on a file that contains it"),
+    ],
+)
+def test_what_to_do_about_an_unknown_label_is_said(tokenizer, name, labels, remedy):
+    with pytest.raises(UserError, match=rf"unknown label '{name}'; the model knows {', '.join(labels)}; {remedy}"):
+        TASK.frame(tokenizer, make([name]), labels, gold=True)
+
+
 def test_truncation_keeps_the_beginning(tokenizer):
     texts = ["The dog sees the cat near the sea. " * 20, "dog", ""]
     rows = [Row({"text": text, "label": label}, "a.tsv", 2) for text, label in zip(texts, "101", strict=True)]

@@ -126,7 +126,7 @@ def test_an_unknown_type_is_named_with_its_line(tokenizer):
         TASK.measure(examples, [], LABELS)
 
 
-@pytest.mark.parametrize("label", ["LABEL_0"])
+@pytest.mark.parametrize("label", ["LABEL_0", "B_X", "i.X", "B–X"])
 def test_a_model_whose_labels_are_not_tags_is_refused(tokenizer, label):
     with pytest.raises(UserError, match=f"a label of this model: '{label}' is not a tag .*id2label in config.json"):
         TASK.frame(tokenizer, [tagged("a")], ("O", label), gold=False)

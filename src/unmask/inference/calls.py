@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from unmask.data.labelled.columns import as_columns
 from unmask.data.labelled.table import Data, ExampleTable, as_sources
 from unmask.data.text.files import display_name, split_part
 from unmask.inference.bench import Bench, measure_engines
@@ -80,7 +81,7 @@ def predict(
     labels: LabelNames | None = None,
     template: str | None = None,
     multi_label: bool = False,
-    columns: Mapping[str, str] | None = None,
+    columns: Mapping[str, str | int | Sequence[str]] | None = None,
     format: TextFormat | None = None,
     encoding: str | None = None,
     out: str | Path | None = None,
@@ -169,8 +170,9 @@ def predict(
     with only_writer(written):
         if streams and written is not None:
             (file,) = files
-            examples = predictor.iterate(file, columns=columns or {}, kind=format, notes=notes)
-            options: dict[str, Any] = {"columns": dict(columns or {}), "format": format, "encoding": encoding}
+            named = as_columns(columns)
+            examples = predictor.iterate(file, columns=named, kind=format, notes=notes)
+            options: dict[str, Any] = {"columns": named, "format": format, "encoding": encoding}
             if labels is not None:
                 options |= {"labels": [*predictor.labels], "template": template, "multi_label": multi_label}
             computed = {"precision": predictor.backend.precision, "device": machine.device.type}

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from unmask.data.labelled.columns import as_columns
 from unmask.data.labelled.table import Data, as_sources
 from unmask.inference.features import FILE, check_target, write_vectors
 from unmask.inference.load import open_predictor
@@ -29,7 +30,7 @@ def write_features(
     layers: Sequence[int],
     out: str | Path,
     *,
-    columns: Mapping[str, str] | None = None,
+    columns: Mapping[str, str | int | Sequence[str]] | None = None,
     format: TextFormat | None = None,
     encoding: str | None = None,
     tokenizer: str | Path | None = None,
@@ -66,7 +67,7 @@ def write_features(
     folder, notes, display = Path(out), list[str](), Display(quiet=quiet)
     machine = choose_machine(device, precision)
     refuse_filled(folder)
-    rows = read_unlabeled(as_sources(data, encoding), columns=columns or {}, kind=format, notes=notes)
+    rows = read_unlabeled(as_sources(data, encoding), columns=as_columns(columns), kind=format, notes=notes)
     if not rows:
         raise UserError(f"{argument('data')} has no texts")
     predictor = open_predictor(model, machine, display, tokenizer=tokenizer, allow_pickle=allow_pickle)
@@ -87,7 +88,7 @@ def embed(
     data: Data,
     *,
     out: str | Path | None,
-    columns: Mapping[str, str] | None = None,
+    columns: Mapping[str, str | int | Sequence[str]] | None = None,
     format: TextFormat | None = None,
     encoding: str | None = None,
     pooling: PoolingKind | None = None,
@@ -137,7 +138,7 @@ def embed(
     if pooling is not None:
         check_choice("pooling", pooling, PoolingKind)
     notes, display = list[str](), Display(quiet=quiet)
-    rows = read_unlabeled(as_sources(data, encoding), columns=columns or {}, kind=format, notes=notes)
+    rows = read_unlabeled(as_sources(data, encoding), columns=as_columns(columns), kind=format, notes=notes)
     if not rows:
         raise UserError(f"{argument('data')} has no texts")
     if "text_b" in rows[0].values:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
@@ -14,6 +14,7 @@ import numpy as np
 
 from unmask.data.batches.batch import Sample
 from unmask.data.labelled.choices_file import Choices
+from unmask.data.labelled.columns import as_columns
 from unmask.data.labelled.question_files import Question
 from unmask.data.labelled.table import Data, is_table
 from unmask.families import family_of
@@ -185,7 +186,7 @@ class Predictor(EncoderModel, Generic[P]):
         self,
         data: Data,
         *,
-        columns: Columns | None = None,
+        columns: Mapping[str, str | int | Sequence[str]] | None = None,
         kind: str | None = None,
         notes: list[str] | None = None,
     ) -> list[Any]:
@@ -201,7 +202,9 @@ class Predictor(EncoderModel, Generic[P]):
         Raises:
             UserError: the data is malformed; names file and line, or row.
         """
-        return read_examples(self.task, data, columns=columns or {}, kind=kind, notes=[] if notes is None else notes)
+        return read_examples(
+            self.task, data, columns=as_columns(columns), kind=kind, notes=[] if notes is None else notes
+        )
 
     def iterate(
         self, path: str | Path, *, columns: Columns, kind: str | None = None, notes: list[str]

@@ -202,13 +202,13 @@ class OpenAIRequest(Request):
 
     Attributes:
         input: a text, several, or token ids of one or several texts, without special tokens.
-        encoding_format: numbers, or their little-endian float32 bytes in base64.
+        encoding_format: numbers (also null), or their little-endian float32 bytes in base64.
         dimensions: see `EmbedRequest`.
         user: not used, and not stored.
     """
 
     input: str | list[str | int | list[int]]
-    encoding_format: Literal["float", "base64"] = "float"
+    encoding_format: Literal["float", "base64"] | None = "float"
     dimensions: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
     user: str | None = None
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from unmask.data.labelled.label_spellings import LONGEST_NUMBER, shown
+from unmask.data.labelled.label_spellings import LONGEST_NUMBER, fold_label, shown
 from unmask.data.labelled.labelled_file import Row
 from unmask.support.errors import UserError, counted
 from unmask.support.messages import setting
@@ -111,11 +111,16 @@ def describe_unseen(classes: Collection[str], found: Collection[str]) -> list[st
 
 def unknown_label(name: str, row: Row, labels: Sequence[str]) -> UserError:
     """Return the error for a row with a label that the model does not know."""
+    remedy = "correct the label, or train on a file that contains it"
+    if same := next((label for label in labels if fold_label(label) == fold_label(name)), None):
+        remedy = f"write it as the model does: {shown(same)}"
+    elif all(label == f"LABEL_{number}" for number, label in enumerate(labels)):
+        remedy = f"name the labels of the model under id2label in its config.json, or write {labels[0]} and so on"
     return UserError(
         f"unknown label {shown(name)}; the model knows {', '.join(labels)}",
         file=row.file,
         line=row.line,
-        remedy="correct the label, or train on a file that contains it",
+        remedy=remedy,
     )
 
 

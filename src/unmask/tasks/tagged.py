@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from unmask.data.labelled.span_export import Marked
-from unmask.data.labelled.tagged_sentence import TaggedSentence, write_tags
+from unmask.data.labelled.tagged_sentence import MISSPELLED, TaggedSentence, write_tags
 from unmask.metrics.token_classification import Chunk, are_word_tags, chunks, is_word_tag, split_tag
 from unmask.support.errors import UserError
 from unmask.tasks.explained import Explanation
@@ -179,7 +179,7 @@ def check_labels(labels: Sequence[str]) -> None:
     try:
         for label in labels:
             split_tag(label)
-            if label in plain and prefixed:
+            if label in plain and (prefixed or MISSPELLED.fullmatch(label)):
                 raise ValueError(f"'{label}' is not a tag such as O, B-PER or I-PER")
     except ValueError as error:
         raise UserError(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from unmask.data.batches.batch import Sample
+from unmask.data.labelled.columns import as_columns
 from unmask.data.labelled.table import Data, Source, as_sources
 from unmask.families.checkpoints.allennlp import write
 from unmask.families.checkpoints.check import write_checksums
@@ -38,7 +39,7 @@ def export(
     precision: Literal["float32", "bf16", "int8"] = "float32",
     head: str | None = None,
     data: Data = (),
-    columns: Mapping[str, str] | None = None,
+    columns: Mapping[str, str | int | Sequence[str]] | None = None,
     encoding: str | None = None,
     target: Literal["any", "this"] = "any",
     allow_pickle: bool = False,
@@ -72,6 +73,7 @@ def export(
         UserError: the directory is not empty, the model cannot be written in this format, or it is significantly worse.
     """
     folder, display, sources = Path(out), Display(quiet=quiet), as_sources(data, encoding)
+    named = as_columns(columns)
     refuse_filled(folder)
     if not sources:
         refuse_idle(f"without {argument('data')}", columns=columns, encoding=encoding)
@@ -107,16 +109,16 @@ def export(
         return None
     wanted, examples, samples = Export(format, precision, head, target), list[Any](), list[Sample]()
     if loaded.task is None and wanted.calibrated and sources:
-        texts = read_unlabeled(sources, columns=columns or {}, kind=None, notes=[])[:CALIBRATION]
+        texts = read_unlabeled(sources, columns=named, kind=None, notes=[])[:CALIBRATION]
         samples = frame_rows(loaded.tokenizer, texts, loaded.encoder.longest).samples
     else:
-        examples = _examples(loaded, sources, columns)
+        examples = _examples(loaded, sources, named)
     if loaded.task is not None and examples:
         samples = loaded.task.frame(loaded.tokenizer, examples[:CALIBRATION], loaded.labels, gold=False).samples
     with new_directory(folder) as aside:
         manifest = export_model(loaded, wanted, aside, samples)
         display.say(f"largest difference from the original: {manifest.difference:.2g} of {manifest.scale:.3g}")
-        compared = _compare(loaded, aside, sources, columns, precision, (str(out), str(model))) if examples else None
+        compared = _compare(loaded, aside, sources, named, precision, (str(out), str(model))) if examples else None
     made = f"{manifest.precision}, {manifest.signature.head}"
     display.say(f"{made}, for {manifest.target} processor, checked on {manifest.processor}: {folder}")
     return compared
@@ -146,20 +148,20 @@ def write_allennlp(model: Model, folder: Path) -> Sequence[str]:
     return [f"not in this format, and left out: {', '.join(sorted(model.heads))}"] if model.heads else []
 
 
-def _examples(model: Model, sources: Sequence[Source], columns: Mapping[str, str] | None) -> list[Any]:
+def _examples(model: Model, sources: Sequence[Source], columns: Mapping[str, str]) -> list[Any]:
     """Return the labeled examples; empty if there are none."""
     if not sources:
         return []
     if model.task is None:
         raise UserError(f"{argument('data')}: this model was not fine-tuned, so that no metric tells what was lost")
-    return model.task.read(sources, columns=columns or {})
+    return model.task.read(sources, columns=columns)
 
 
 def _compare(
     model: Model,
     out: Path,
     sources: Sequence[Source],
-    columns: Mapping[str, str] | None,
+    columns: Mapping[str, str],
     precision: str,
     names: tuple[str, str],
 ) -> dict[str, Any]:
@@ -177,7 +179,7 @@ def _compare(
     """
     assert model.task is not None
     metric = model.task.metric
-    result = evaluate_task(load(out), sources, columns=columns or {}, against=model, names=names)
+    result = evaluate_task(load(out), sources, columns=columns, against=model, names=names)
     compared = {"metric": metric, "examples": result["examples"], **result["against"]["differences"][metric]}
     if precision != "float32" and compared["difference"] < 0 and compared["p"] < SIGNIFICANT:
         raise UserError(

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from unmask.data.labelled.columns import MATCHES, Fields
+from unmask.data.labelled.columns import MATCHES, Fields, as_columns
 from unmask.data.labelled.labelled_file import Row, is_plain, read_rows
 from unmask.data.labelled.negatives import SCORES
 from unmask.data.labelled.retrieval_files import ABSENT, find_collection, read_collection
@@ -84,7 +84,7 @@ def mine(
     skip: int = 0,
     easy: int | None = None,
     teacher: str | Path | None = None,
-    columns: Mapping[str, str] | None = None,
+    columns: Mapping[str, str | int | Sequence[str]] | None = None,
     format: TextFormat | None = None,
     encoding: str | None = None,
     allow_pickle: bool = False,
@@ -140,7 +140,7 @@ def mine(
         _check_suffix(path)
         check_out(path, [source for source in (*sources, *more) if not isinstance(source, ExampleTable)])
     display, notes = Display(quiet=quiet), list[str]()
-    searched = _read(sources, more, columns or {}, format, encoding, notes)
+    searched = _read(sources, more, as_columns(columns), format, encoding, notes)
     if path is not None:  # any text may be written
         check_cells(path.suffix, chain(searched.queries, searched.texts()))
     machine = choose_machine(device, precision)

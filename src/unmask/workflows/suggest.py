@@ -25,6 +25,7 @@ import msgspec
 import numpy as np
 
 from unmask.data.batches.rng import derive_rng
+from unmask.data.labelled.columns import as_columns
 from unmask.data.labelled.duplicates import distinct, near_duplicates
 from unmask.data.labelled.folding import FoldedTexts
 from unmask.data.labelled.identities import identities
@@ -214,7 +215,7 @@ def suggest(
     out: str | Path | None,
     count: int = 100,
     labelled: Data = (),
-    columns: Mapping[str, str] | None = None,
+    columns: Mapping[str, str | int | Sequence[str]] | None = None,
     format: TextFormat | None = None,
     encoding: str | None = None,
     seed: int = 0,
@@ -262,7 +263,7 @@ def suggest(
         check_suffix(path, task)
 
     def read(listed: list[Any]) -> Iterator[Any]:
-        options: dict[str, Any] = {"columns": columns or {}, "kind": format, "notes": notes}
+        options: dict[str, Any] = {"columns": as_columns(columns), "kind": format, "notes": notes}
         return chain.from_iterable(iterate_examples(task, source, **options) for source in listed)
 
     with only_writer(path):

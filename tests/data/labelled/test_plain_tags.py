@@ -38,6 +38,7 @@ def test_tags_without_prefixes_beside_o_are_entities(tmp_path):
         ["o", "b-PER"],
         ["B-PER", "O", "LABEL_0"],
         *(["*", tag] for tag in ("(PER*", "(PER)", "*)", "*))", "(ARG0(PER*")),
+        *(["N", f"{role}{separator}PER"] for role in "BIb" for separator in "_.:/|–—−‐~"),
     ],
 )
 def test_misspelled_tags_are_refused_wherever_they_are(tmp_path, tags):
@@ -48,8 +49,23 @@ def test_misspelled_tags_are_refused_wherever_they_are(tmp_path, tags):
             read(tmp_path / "a", "".join(f"w {tag}\n" for tag in order))
 
 
+@pytest.mark.parametrize(
+    ("tags", "remedy"),
+    [
+        (["O", "B_PER"], "write B-PER; or is it the wrong column"),
+        (["N", "i–PER"], "write I-PER; or is it the wrong column"),
+        (["O", "E-MAIL", "PHONE"], "as 'E-MAIL' has a prefix, write B-PHONE and I-PHONE; or, if that is a whole name"),
+        (["O", "PHONE", "E-MAIL"], "as 'E-MAIL' has a prefix, write B-PHONE and I-PHONE; or, if that is a whole name"),
+        (["O", "0"], "is it the right column"),
+    ],
+)
+def test_what_to_write_in_place_of_a_tag_is_said(tmp_path, tags, remedy):
+    with pytest.raises(UserError, match=remedy):
+        read(tmp_path / "a", "".join(f"w {tag}\n" for tag in tags))
+
+
 @pytest.mark.parametrize("outside", ["-", "O"])
-@pytest.mark.parametrize("hyphen", "-_")
+@pytest.mark.parametrize("hyphen", "-_.–")
 def test_prefixes_at_the_end_are_refused(tmp_path, outside, hyphen):
     """They would be tags of words, or entities of two types."""
     lines = [f"w PER{hyphen}B", f"w PER{hyphen}I", f"w {outside}", "w LOC"]

@@ -114,6 +114,16 @@ def test_spans_of_spaces_and_equal_spans_are_counted():
         convert("a  b", (1, 3, "X"), inexact="refuse")
 
 
+@pytest.mark.parametrize("labels", [("B-PER", "O"), ("B-PER", "I-PER"), ("I-PER", "B-PER", "LOC")])
+def test_tags_of_words_as_labels_of_spans_are_refused(labels):
+    spans = [(2 * place, 2 * place + 1, label) for place, label in enumerate(labels)]
+    with pytest.raises(UserError, match=r"'B-PER' of a span is a tag of a word.*one span with its type, 'PER'"):
+        convert("a b c", *spans)
+    for types in (("B-cell", "T-cell"), ("O", "PER"), ("I-PER", "O")):  # types of published corpora
+        sentence, _ = convert("a b c", *((*span[:2], kind) for span, kind in zip(spans, types, strict=False)))
+        assert sentence.tags[:2] == tuple(f"B-{kind}" for kind in types)
+
+
 @pytest.mark.parametrize(
     ("spans", "what"),
     [

@@ -81,6 +81,23 @@ def test_rows_are_questions(tmp_path, form):
         assert found[1].place == "row 2 (id q1)"
 
 
+@pytest.mark.parametrize("form", ["json", "jsonl", "memory"])
+def test_lists_of_paragraphs_are_questions(tmp_path, form):
+    """This is what simpletransformers reads."""
+    rows = rows_of(0)
+    (tmp_path / "nested.txt").write_text(json.dumps(nested(rows)))
+    source = write(nested(rows)["data"][0]["paragraphs"], tmp_path, form)
+    expected, found = read_squad([tmp_path / "nested.txt"]), read_squad([source])
+    assert [(q.id, q.passage, q.answers) for q in found] == [(q.id, q.passage, q.answers) for q in expected]
+    assert found[1].place == "row 2, question 1 (id q1)"
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "csv.gz"])
+def test_tables_of_cells_are_refused_with_what_to_write(tmp_path, suffix):
+    with pytest.raises(UserError, match="not read from tables of cells; write a record for each, as by to_json"):
+        read_squad([tmp_path / f"a.{suffix}"])
+
+
 def test_rows_without_ids_are_numbered_and_without_answers_can_be_predicted(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps({"context": PASSAGE, "question": "When?"}))

@@ -135,7 +135,10 @@ COLUMNS = [
     ("EU x B-ORG\nmet O\n", "a:2: 2 columns, but the lines before have 3"),
     ("EU B-ORG\nmet x y O\n", "a:2: 4 columns, but the lines before have 2"),
     ("EU\tB-ORG\n\tO\n", "a:2: the word is empty"),
-    ("EU B-ORG\n\nmet PER\n", "a:3: 'PER' is not a tag such as O, B-PER or I-PER; is it the right column"),
+    (
+        "EU B-ORG\n\nmet PER\n",
+        "a:3: 'PER' is not a tag such as O, B-PER or I-PER; as 'B-ORG' has a prefix, write B-PER and",
+    ),
     ("EU NNP\nmet B-X\n", "a:1: 'NNP' is not a tag"),
     ("EU B-\n", "a:1: 'B-' is not a tag"),
     ("EU\tB-X\nmet\t\n", "a:2: '' is not a tag"),
@@ -157,7 +160,10 @@ ROWS = [
     ('["a"]', "not a JSON object"),
     ('{"words": ["a"]}', "no key tags or ner_tags or labels; keys: words; pass columns"),
     ('{"text": "a", "tags": ["O"]}', "no key words or tokens"),
-    ('{"words": ["a"], "tags": [0]}', "'tags' is not a list of strings; give tags by name"),
+    (
+        '{"words": ["a"], "tags": [0]}',
+        "'tags' is not a list of strings; give a list for each sentence",
+    ),
     ('{"words": "a", "tags": ["O"]}', "'words' is not a list of strings"),
     ('{"words": ["a"], "tags": ["O", "O"]}', "1 words, but 2 tags"),
     ('{"words": [], "tags": []}', "'words' is empty"),

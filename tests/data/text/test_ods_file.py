@@ -144,7 +144,7 @@ FAILED = cell("float", "<text:p>Err:502</text:p>", f'{FORMULA} office:value="0"'
         (FAILED, r":2: the formula of:=1/0 fails: Err:502; fix it"),
         (cell("string", "<text:p>#DIV/0!</text:p>", f'{FORMULA} calcext:value-type="error"'), ":2: .* fails: #DIV/0!"),
         (f"<table:table-cell {FORMULA}/>", r":2: the value of the formula of:=1/0 was not saved; open the file"),
-        (text("a") + text("b"), ":2: the header names 1 columns, the row has 2"),
+        (text("a") + text("b"), ":2: the row has 2 cells, but .* the header, has 1: .*remove the rows above"),
         (
             EMPTY.replace("/>", ' table:number-columns-repeated="16384"/>') + text("a"),
             ":2: has more than 16,384 columns",

@@ -13,7 +13,7 @@ from unmask.families.checkpoints import huggingface
 from unmask.inference.load import load
 from unmask.support.errors import InputWarning, UserError
 
-from .conftest import assert_load_refused, configure, put, weights
+from .conftest import assert_load_refused, assert_read_refused, configure, put, weights
 
 LAYER = "bert.encoder.layer.0"
 
@@ -33,7 +33,7 @@ LAYER = "bert.encoder.layer.0"
 def test_tensors_in_the_encoder_that_are_not_read_are_refused(directory, name, remedy):
     put(directory, weights(directory) | {name: torch.zeros(2, 2)})
     short = name.removeprefix("bert.")
-    assert_load_refused(directory, "model.safetensors: 1 tensors in the encoder are not read", short, remedy)
+    assert_load_refused(directory, "model.safetensors: 1 tensor in the encoder is not read", short, remedy)
 
 
 def test_an_adapter_beside_the_weights_is_refused(directory):
@@ -52,7 +52,60 @@ def test_heads_of_other_programs_are_left_out(directory):
     huggingface.read(directory)
 
 
-@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module."])
+@pytest.fixture
+def classifier(tmp_path):
+    """The directory of a classifier of transformers."""
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+    model = transformers.BertForSequenceClassification(transformers.BertConfig(vocab_size=11, **sizes))
+    model.save_pretrained(tmp_path)
+    return tmp_path
+
+
+ADAPTED = {
+    "beside the head, as PEFT did until 0.5": {"weight": "weight", "lora_A.default.weight": "weight"},
+    "PEFT": {"base_layer.weight": "weight", "base_layer.bias": "bias", "lora_B.default.weight": "weight"},
+    "a head that PEFT trained": {
+        f"{of}.{part}": part for of in ("original_module", "modules_to_save.default") for part in ("weight", "bias")
+    },
+}
+
+
+@pytest.mark.parametrize("names", ADAPTED.values(), ids=ADAPTED)
+def test_adapters_of_heads_are_refused(classifier, names):
+    tensors = weights(classifier)
+    head = {part: tensors.pop(f"classifier.{part}") for part in ("weight", "bias")}
+    put(classifier, tensors | {f"classifier.{name}": head[part].clone() for name, part in names.items()})
+    assert_read_refused(classifier, "in the head", "not read, first classifier.", "merge the adapter into the weights")
+
+
+@pytest.mark.parametrize(
+    ("architecture", "named"),
+    [
+        ("BertForSequenceClassification", True),
+        ("BertModelWithHeads", True),
+        ("BertAdapterModel", True),
+        ("MyClassifier", True),
+        ("BertModel", False),
+        ("BertForMaskedLM", False),
+        (None, False),
+    ],
+)
+def test_a_head_that_is_not_known_is_named_where_config_json_states_one(classifier, architecture, named, recwarn):
+    """It was left out without a word, so that the model seemed to have been fine-tuned for nothing."""
+    tensors = weights(classifier)
+    for part in ("weight", "bias"):
+        tensors[f"heads.sentiment.4.{part}"] = tensors.pop(f"classifier.{part}")
+    put(classifier, tensors)
+    configure(classifier, architectures=architecture and [architecture])
+    assert not huggingface.read(classifier).heads
+    messages = [str(warning.message) for warning in recwarn]
+    expected = f"states {architecture}, but no head for a task is known among the weights; left out: 2 tensors, first"
+    assert len(messages) == named and all(expected in message for message in messages)
+
+
+@pytest.mark.parametrize(
+    "prefix", ["module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module.", "base_model.model."]
+)
 def test_prefixes_of_wrappers_are_removed_and_named(directory, prefix):
     before = huggingface.read(directory)
     put(directory, {prefix + name: value for name, value in weights(directory).items()})

@@ -45,7 +45,8 @@ def test_C15_half_a_classifier_is_refused(tokenizer, tmp_path, part):
 @pytest.mark.parametrize(
     "names",
     [
-        *({"0": "a"}, {"0": "a", "1": "a"}, {"0": "a", "1": "b", "2": "c"}),
+        *({"0": "a"}, {"0": "a", "1": "a"}, {"0": "a", "1": "b", "2": "c"}, {"1": "a", "2": "b"}),
+        *({"0": "a", "1": ""}, {"0": "a", "1": None}),
         *(["a", "b"], "ab", 3, {"x": "a", "y": "b"}),
     ],
 )

@@ -22,11 +22,14 @@ from unmask.support.messages import argument
 PAIRS = (
     *(("text", "text_b"), ("text_a", "text_b"), ("sentence1", "sentence2"), ("sentence_A", "sentence_B")),
     *(("premise", "hypothesis"), ("question1", "question2"), ("#1 String", "#2 String"), ("question", "sentence")),
-    *(("anchor", "positive"), ("query", "passage"), ("query", "document")),
+    *(("anchor", "positive"), ("query", "passage"), ("query", "document"), ("query", "positive")),
+    *(("text", "text_pair"), ("text1", "text2"), ("text_1", "text_2"), ("sentence_1", "sentence_2")),
 )
 """Names of the columns with the texts of a pair, unless `columns` gives others."""
 TEXTS = ("text", "sentence", "review", "content", "text_a")
 """Names of the text column, if a file has no pairs."""
+SECONDS = ("answer", "response", "context", "passage", "evidence", "hypothesis", "positive")
+"""Names of what may be the second text of a pair whose first one is called something else."""
 LABELS = ("label", "labels", "gold_label", "class", "sentiment", "Quality", "is_duplicate", "entailment_judgment")
 """Names of the label column for classification."""
 PROBABILITY, VOTE = "p:", "label:"
@@ -50,6 +53,43 @@ HEADINGS = frozenset(
 
 QUESTIONS = ("id", "qid1", "qid2", "question1", "question2", "is_duplicate")
 """The header of Quora's question pairs in GLUE; line breaks broke some rows, and two rows have an empty question."""
+
+
+def as_columns(columns: Mapping[str, str | int | Sequence[str]] | None) -> dict[str, str]:
+    """Return columns as readers take them: numbers as text, and several joined by commas.
+
+    Args:
+        columns: our names to the names in the file, or to numbers from 0; a sequence stands for several columns.
+
+    Raises:
+        UserError: a name is of another type, or one of several contains a comma.
+    """
+    found = {}
+    for column, given in (columns or {}).items():
+        names = list(given) if isinstance(given, list | tuple) else [given]
+        if not names or any(isinstance(name, bool) or not isinstance(name, str | int) for name in names):
+            raise UserError(
+                f"{argument('columns', {column: given})} is not the name of a column",
+                remedy="give its name, its number from 0, or a list of several names",
+            )
+        if len(names) > 1 and (several := [name for name in names if "," in str(name)]):
+            raise UserError(
+                f"{argument('columns', {column: '…'})}: the name {several[0]!r} of one of several columns has a comma",
+                remedy="rename it",
+            )
+        found[column] = ",".join(map(str, names))
+    return found
+
+
+def _remedy(column: str, headers: Sequence[str]) -> str:
+    """Return what to do about a header in which a column is not found."""
+    if headers[:1] and headers[0].startswith("__label__"):
+        return "write the lines of fastText as columns, label and text, or as JSON Lines with these keys"
+    if headers and all(len(header) > 1 and header[0] == header[-1] == '"' for header in headers):
+        return "its cells are quoted, as in CSV: name the file .csv"
+    remedy = f"pass {argument('columns', {column: 'NAME'})}, or numbers from 0 if there is no header"
+    alone = len(headers) > 0 and len([*filter(None, headers)]) == 1
+    return f"{remedy}; or, if the header is below this line, remove what is above it" if alone else remedy
 
 
 @dataclass(frozen=True)
@@ -197,7 +237,7 @@ class Wanted:
                     f"no column named {' or '.join(dict.fromkeys(candidates))}; columns: {', '.join(headers)[:200]}",
                     file=name,
                     line=line,
-                    remedy=f"pass {argument('columns', {column: 'NAME'})}, or numbers from 0 if there is no header",
+                    remedy=_remedy(column, headers),
                 )
             negatives.check_once(header, names, name, line)
             indices[column] = names.index(header)
@@ -231,7 +271,7 @@ class Wanted:
         ]
 
     def _choices(self, names: Sequence[str], headers: Sequence[str], indices: Mapping[str, int]) -> Iterator[str]:
-        """Yield a line about each of label and text, if other columns have names of it, too."""
+        """Yield a line about each of label and text, if other columns have names of it, too, or of a second text."""
         pairs = (first for first, second in PAIRS if first in names and second in names)
         known = {"label": self.fields.labels, "text": (*TEXTS, *pairs)}
         for column in known:
@@ -245,6 +285,13 @@ class Wanted:
                     f"the {column} is {' and '.join(map(repr, read))}; "
                     f"{argument('columns', {column: others[0]})} would read another column"
                 )
+        second = next((header for header in headers if header.casefold() in SECONDS), None)
+        if second and not self.columns.keys() & {"text", "text_b"} and "text_b" not in indices and "text" in indices:
+            first = headers[indices["text"]]
+            yield (
+                f"single texts are read, from '{first}'; "
+                f"{argument('columns', {'text': first, 'text_b': second})} would read pairs"
+            )
 
     def _implied(self, names: Sequence[str], name: str, line: int) -> str:
         """Return the pattern of the columns of probabilities or votes, if there are such columns; otherwise "".

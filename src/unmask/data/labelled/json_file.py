@@ -8,7 +8,7 @@ Records of labeled examples by column name, from JSON Lines or JSON arrays.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -29,8 +29,17 @@ from unmask.support.errors import UserError
 
 JSON = ("jsonl", "json", "ndjson")
 """Suffixes of files of records."""
+TABLES = ("data", "rows", "records", "examples")
+"""Keys under which a single object has a list of examples."""
 LONGEST_LINE = 1 << 20
 """Bytes in which the first of several lines must end, to be recognized as one."""
+
+
+RECORDS = (
+    "write an object for each example on a line of its own, as pandas does by to_json(orient='records', lines=True), "
+    "or one array of objects"
+)
+"""The remedy where a file of JSON is none of records."""
 
 
 def suffix_of(path: str | Path) -> str:
@@ -51,9 +60,31 @@ def read_json(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
         for number, (_, record) in enumerate(Place(name, form="JSON").each(content, "records", "row"), 1):
             yield number, record
         return
+    first = True
     for number, line in read_text_lines(path):
         if line.strip():
-            yield number, decode_line(line, name, number)
+            if line.strip() == "{":
+                raise UserError("an object has several lines", file=name, line=number, remedy=RECORDS)
+            record = decode_line(line, name, number)
+            if first and is_whole(record):
+                keys = ", ".join(map(repr, record))
+                raise UserError(
+                    f"the object is a table, not an example; keys: {keys[:200]}", file=name, line=number, remedy=RECORDS
+                )
+            first = False
+            yield number, record
+
+
+def is_whole(record: Mapping[str, Any]) -> bool:
+    """Return whether an object is a whole table, as pandas writes it by default or by `orient="split"`."""
+    if any(is_table_of(record.get(key)) for key in TABLES):
+        return True
+    return len(record) > 1 and all(isinstance(value, dict) for value in record.values())
+
+
+def is_table_of(value: Any) -> bool:
+    """Return whether a value is a list of objects or of rows."""
+    return isinstance(value, list) and bool(value) and isinstance(value[0], list | dict)
 
 
 def is_array(path: str | Path) -> bool:

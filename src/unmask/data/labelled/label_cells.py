@@ -27,8 +27,8 @@ OTHERS = (";", "|", "\n", "，", "；", "、", "،", "؛")
 """What separates labels in other files, of Chinese, Japanese and Arabic, too: a cell that contains it is refused."""
 LONGEST_LIST = 100_000
 """Characters of a list in a cell."""
-INDICATORS = {"0": False, "1": True, "0.0": False, "1.0": True, "False": False, "True": True}
-"""What columns of zeros and ones contain, as text; data frames write the others."""
+INDICATORS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
+"""What columns of zeros and ones contain, as text in lower case; data frames and spreadsheets write the others."""
 MISSING = frozenset({"nan", "<na>", "nat"})
 """What data frames write for a missing value, in lower case."""
 BRACKETS = ("()", "[]", "{}")
@@ -154,16 +154,25 @@ class Cell:
         written = str if self.column != "label" else str | int | float | Decimal
         if not isinstance(value, written):
             several = " (this task has one label per text)" if isinstance(value, list) else ""
-            self.refuse(f"is {type(value).__name__}, not text{several}", file, line)
+            self.refuse(f"is {type(value).__name__}, not text{several}", file, line, self._remedy())
         try:
             return str(value)
         except ValueError:  # Python writes no integers of more than 4,300 digits
             self.refuse("is a number with too many digits", file, line)
 
-    def refuse(self, problem: str, file: str, line: int) -> NoReturn:
+    def _remedy(self) -> str:
+        """Return what makes the value text."""
+        if isinstance(self.value, list | Mapping) and self.column != "label":
+            return "write an object for each example, as pandas does by to_json(orient='records', lines=True)"
+        if isinstance(self.value, bytes):
+            return "decode it, as in value.decode()"
+        number = isinstance(self.value, int | float) and self.column != "label"
+        return f"if it is a text, write it as one, as pandas does by astype({{'{self.header}': str}})" if number else ""
+
+    def refuse(self, problem: str, file: str, line: int, remedy: str = "") -> NoReturn:
         """Raise an error that names the column."""
         named = "" if self.header == self.column else f" (column '{self.header}')"
-        raise UserError(f"'{self.column}'{named} {problem}", file=file, line=line)
+        raise UserError(f"'{self.column}'{named} {problem}", file=file, line=line, remedy=remedy)
 
 
 class LabelCells:
@@ -224,16 +233,21 @@ class LabelCells:
         if is_missing(value):
             raise UserError("'label' is missing", file=self.file, line=line, remedy="for no label, write an empty list")
         names = list(value) if isinstance(value, list | tuple) else [value]
+        if isinstance(value, list | tuple) and self._are_indicators(names, line):
+            return tuple(str(place) for place, number in enumerate(names) if number)
         if wrong := [name for name in names if not isinstance(name, str | int) or isinstance(name, bool)]:
-            raise UserError(f"'label' contains {type(wrong[0]).__name__}, not names", file=self.file, line=line)
+            raise UserError(
+                f"'label' contains {type(wrong[0]).__name__}, not names",
+                file=self.file,
+                line=line,
+                remedy="write the names of the labels, a 0 or a 1 for each label, or an object of probabilities",
+            )
         if isinstance(value, str) and value.strip().startswith("["):
             return self.split(value, line)
         if isinstance(value, str) and any(mark in value for mark in (SEPARATOR, *OTHERS)):
             raise UserError(
                 f"the label '{value[:80]}' may be several", file=self.file, line=line, remedy="make it a list"
             )
-        if isinstance(value, list | tuple) and self._are_indicators(names, line):
-            return tuple(str(place) for place, number in enumerate(names) if number)
         return self._checked(map(str, names), line)
 
     def of_indicators(self, values: Mapping[str, Any], line: int) -> tuple[str, ...]:
@@ -247,11 +261,11 @@ class LabelCells:
             UserError: a value is something else.
         """
         for label, value in values.items():
-            if str(value).strip() not in INDICATORS:
+            if str(value).strip().lower() not in INDICATORS:
                 raise UserError(
                     f"'{label}' is {str(value)[:40]!r}, not 0 or 1", file=self.file, line=line, remedy="correct it"
                 )
-        return tuple(label for label, value in values.items() if INDICATORS[str(value).strip()])
+        return tuple(label for label, value in values.items() if INDICATORS[str(value).strip().lower()])
 
     def only(self, labels: Sequence[str], line: int) -> str:
         """Return the label of a text that has exactly one.

@@ -13,7 +13,8 @@ no position and so is not trained on. Both are counted by `describe_repairs`. An
 
 As `datasets` stores them, each question is a row: `{"id", "context", "question", "answers": {"text": […],
 "answer_start": […]}}`, without answers if it is impossible. Rows are read from JSON Lines, a JSON array, Parquet,
-Arrow, a split of a data set, or memory, and are numbered where they have no id.
+Arrow, a split of a data set, or memory, and are numbered where they have no id. A row may also be a paragraph with its
+questions, `{"context", "qas"}`, as simpletransformers reads them.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from unmask.data.labelled.json_file import Place, claim, decode_object
+from unmask.data.labelled.json_file import Place, claim, decode_object, suffix_of
 from unmask.data.labelled.records import has_rows, read_placed
 from unmask.data.labelled.spans import COUNTINGS
-from unmask.data.labelled.table import Source
+from unmask.data.labelled.table import ExampleTable, Source
 from unmask.data.text.files import display_name
 from unmask.support.errors import UserError
 from unmask.support.messages import call
@@ -86,6 +87,13 @@ def read_squad(paths: Sequence[Source], *, gold: bool = True) -> list[Question]:
     """
 
     def read(source: Source) -> Iterable[Question]:
+        if not isinstance(source, ExampleTable) and suffix_of(source) in ("csv", "tsv"):
+            raise UserError(
+                "questions with their answers are not read from tables of cells",
+                file=display_name(source),
+                remedy="write a record for each, as by to_json(orient='records', lines=True) of pandas, with "
+                '"question", "context" and "answers", such as {"text": ["Eiffel"], "answer_start": [23]}',
+            )
         questions = list(_read_rows(source, gold) if has_rows(source) else _read_file(cast(str | Path, source), gold))
         return _located(questions, _find_counting(questions))
 
@@ -214,17 +222,25 @@ def _read_file(path: str | Path, gold: bool) -> Iterator[Question]:
     seen: dict[str, str] = {}
     for article_place, article in top.each(decode_object(path, top, "data"), "data", "article"):
         for paragraph_place, paragraph in article_place.each(article, "paragraphs", "paragraph"):
-            passage = paragraph_place.text(paragraph, "context")
-            for place, record in paragraph_place.each(paragraph, "qas", "question"):
-                question = _question(record, passage, place, gold)
-                claim(seen, question.id, place)
-                yield question
+            yield from _of_paragraph(paragraph, paragraph_place, gold, seen)
+
+
+def _of_paragraph(paragraph: dict[str, Any], inside: Place, gold: bool, seen: dict[str, str]) -> Iterator[Question]:
+    """Yield the questions of a paragraph, and note their ids as seen."""
+    passage = inside.text(paragraph, "context")
+    for place, record in inside.each(paragraph, "qas", "question"):
+        question = _question(record, passage, place, gold)
+        claim(seen, question.id, place)
+        yield question
 
 
 def _read_rows(source: Source, gold: bool) -> Iterator[Question]:
     """Yield the questions of rows, with the offsets of answers as stated."""
     seen: dict[str, str] = {}
     for place, row in read_placed(source, "SQuAD"):
+        if "qas" in row:  # a list of paragraphs, as simpletransformers reads it
+            yield from _of_paragraph(row, place, gold, seen)
+            continue
         record = {**row, "id": place.path.removeprefix("row ") if row.get("id") is None else row["id"]}
         if gold:
             answers = _paired(record, place)

@@ -197,9 +197,10 @@ def convert_spans(texts: Iterable[Annotated], reading: Reading) -> list[Annotate
     """Return the texts of a file with the offsets of their spans in code points.
 
     Raises:
-        UserError: a span is outside of its text, or its text is another one.
+        UserError: a span is outside of its text, its text is another one, or the types of spans are tags of words.
     """
     texts = list(texts)
+    _check_types(texts)
     if reading.units != "auto":
         name = NAMES[reading.units]
     elif any(span.text is not None for annotated in texts for span in annotated.spans):
@@ -209,6 +210,24 @@ def convert_spans(texts: Iterable[Annotated], reading: Reading) -> list[Annotate
     else:
         name = _guess_counting(texts, reading)
     return [_convert(annotated, name) for annotated in texts]
+
+
+def _check_types(texts: Sequence[Annotated]) -> None:
+    """Check that the labels of spans are types, and not tags: those of words in a scheme, as in B-PER, I-PER and O.
+
+    Raises:
+        UserError: they are tags.
+    """
+    labels = {span.label for annotated in texts for span in annotated.spans}
+    first = next((label for label in sorted(labels) if label[:2] == "B-" and labels & {"O", f"I-{label[2:]}"}), None)
+    if first is not None:
+        place = next(annotated for annotated in texts for span in annotated.spans if span.label == first)
+        raise UserError(
+            f"the label '{first}' of a span is a tag of a word, as there are spans with other tags, too",
+            file=place.file,
+            line=place.line,
+            remedy=f"give each entity as one span with its type, '{first[2:]}', or give words and tags",
+        )
 
 
 def _find_counting(texts: Sequence[Annotated]) -> str:

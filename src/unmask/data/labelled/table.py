@@ -31,7 +31,7 @@ KINDS = (
     "paths, a data frame, a data set, {'text': […], 'label': […]}, a list of such records, or a tuple (texts, labels) "
     "or (texts, second texts, labels)"
 )
-_KEPT = (int, float, str, bytes, Decimal, Sequence, Mapping, set, frozenset)
+_KEPT = (int, float, str, bytes, Decimal, Sequence, Mapping)
 """Types of values that are read or refused as they are."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -138,6 +138,8 @@ def as_table(data: Data) -> ExampleTable:
     name = f"<{type(data).__name__}>"
     if isinstance(data, ExampleTable):
         return data
+    if _has(data, "collect_schema") and hasattr(data, "collect"):
+        data = data.collect()  # of Polars, a query that has not been computed
     if isinstance(data, Mapping):
         if any(_has(part, "column_names") for part in data.values()):
             raise UserError("there are several splits", file=name, remedy=f"pass one of {', '.join(map(str, data))}")
@@ -180,6 +182,8 @@ def _plain(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, Mapping):
         return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, set | frozenset):  # in an order of its own in each process
+        return sorted(value, key=repr)
     if value is None or isinstance(value, _KEPT):
         return value
     if is_missing(value):

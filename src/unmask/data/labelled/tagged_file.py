@@ -219,7 +219,14 @@ def _value(record: Mapping[str, Any], keys: Sequence[str], name: str, line: int)
 def _strings(record: Mapping[str, Any], keys: Sequence[str], name: str, line: int) -> list[str]:
     key, values = _value(record, keys, name, line)
     if not isinstance(values, list | tuple) or not all(isinstance(value, str) for value in values):
-        raise UserError(f"'{key}' is not a list of strings", file=name, line=line, remedy="give tags by name")
+        alone = isinstance(values, str) and not any(mark in values.strip() for mark in " ,[")
+        remedy = "make a list of those of each sentence, as by frame.groupby('sentence_id').agg(list) of pandas"
+        raise UserError(
+            f"'{key}' is not a list of strings",
+            file=name,
+            line=line,
+            remedy=remedy if alone else "give a list for each sentence, and tags by name",
+        )
     return list(values)
 
 

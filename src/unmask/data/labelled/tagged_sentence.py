@@ -33,11 +33,14 @@ from unmask.support.messages import argument, call
 
 PREFIXES = ("BI", "BIES", "BMES", "BMEW", "BILU")
 """Sets of prefixes that may occur in the same file."""
-SUSPICIOUS = re.compile(r"[A-Za-z]?[-_].+|[BIESLUMWbieslumwo0]")
+SUSPICIOUS = re.compile(r"[A-Za-z][\W_].+|[-_].+|[BIESLUMWbieslumwo0]")
 """Tags without a known prefix that are probably meant as tags of entities, if the file has the tag O too."""
-MISSPELLED = re.compile(r"[BIbi][-_].+|\(.+[*)]|\*\)+")
-"""Tags that are meant as tags of entities anyway, also by brackets: (PER* and *), as in CoNLL-2005 and 2012."""
-SUFFIXED = re.compile("(.+)[-_]([BI])")
+MISSPELLED = re.compile(r"[BIbi][\W_].+|\(.+[*)]|\*\)+")
+"""Tags that are meant as tags of entities anyway, such as B_PER, B.PER and B–PER, also by brackets: (PER* and *), as in
+CoNLL-2005 and 2012."""
+SEPARATED = re.compile(r"([BIESLUMWbieslumw])[\W_](.+)")
+"""Tags that may be a prefix and a type."""
+SUFFIXED = re.compile(r"(.+)[\W_]([BI])")
 """Tags whose prefix may be at their end, as in Naver's NER corpus: PER_B."""
 HEADERS = frozenset(
     (
@@ -83,6 +86,7 @@ class Tags:
             UserError: it is not a tag, or no scheme combines its prefix with the others of the file.
         """
         if tag not in self.known:
+            read = tag
             try:
                 split_tag(tag)
                 if is_word_tag(tag):
@@ -94,16 +98,26 @@ class Tags:
                     tag, line = wrong, self.plain[wrong]
                     raise ValueError(f"'{tag}' is not a tag such as O, B-PER or I-PER")
             except ValueError as error:
-                remedy = (
-                    "is it the right column? choose it by number from 0, as in "
-                    f"{argument('columns', {'text': 0, 'label': 3})}"
-                )
+                remedy = self._remedy(tag, [*self.known, read])
                 raise UserError(str(error), file=self.name, line=line, remedy=remedy) from error
             if not any(self.prefixes <= set(together) for together in PREFIXES):
                 prefixes = ", ".join(sorted(self.prefixes))
                 raise UserError(f"'{tag}': no scheme combines the prefixes {prefixes}", file=self.name, line=line)
             self.known[tag] = tag
         return self.known[tag]
+
+    def _remedy(self, tag: str, others: Sequence[str]) -> str:
+        """Return what to do about a tag that cannot be beside others."""
+        column = f"choose it by number from 0, as in {argument('columns', {'text': 0, 'label': 3})}"
+        if parts := SEPARATED.fullmatch(tag):
+            return f"write {parts[1].upper()}-{parts[2]}; or is it the wrong column? {column}"
+        prefixed = next((other for other in others if other != "O" and not is_word_tag(other)), None)
+        if prefixed and tag in self.plain:
+            return (
+                f"as '{prefixed}' has a prefix, write B-{tag} and I-{tag}; or, if that is a whole name, write it "
+                f"without the hyphen; or is it the wrong column? {column}"
+            )
+        return f"is it the right column? {column}"
 
     def _wrong(self, tag: str) -> str | None:
         """Return a tag without a prefix that cannot be beside a new one, the new one included."""

@@ -94,9 +94,10 @@ def read_arrow(path: str | Path) -> Iterator[tuple[int, Record]]:
     pyarrow = import_pyarrow(path)
     section = path if isinstance(path, Section) else None
     number = section.before if section else 0
+    left_out: set[str] = set()
     for file in _files(Path(path)):
         read, most = 0.0, max(FREE, MAX_RATIO * _size(file))
-        for batch, names in _batches(file, pyarrow, most, section):
+        for batch, names in _batches(file, pyarrow, most, section, left_out):
             sizes = sizes_of_rows(batch)
             read += float(sizes.sum())
             if read > most:
@@ -215,9 +216,12 @@ def _start(group: Any) -> int:
 
 
 def _batches(
-    file: Path, pyarrow: ModuleType, most: int, section: Section | None
+    file: Path, pyarrow: ModuleType, most: int, section: Section | None, left_out: set[str]
 ) -> Iterator[tuple[Any, Mapping[str, tuple[str, ...]]]]:
-    """Yield the batches of a file, validated, without unusable columns, with the names of the classes in them."""
+    """Yield the batches of a file, validated, without unusable columns, with the names of the classes in them.
+
+    Columns of bytes that are no text are left out from there on, and added to `left_out`.
+    """
     with _naming(file, pyarrow):
         if file.suffix.lower() == ".parquet":
             from pyarrow import parquet
@@ -254,10 +258,40 @@ def _batches(
         for batch in batches:
             usable = batch.select(columns)
             usable.validate(full=True)
-            for index, field in enumerate(usable.schema):
-                if _becomes_text(field.type):
-                    usable = usable.set_column(index, field.name, _as_text(usable.column(index)))
+            for index, name in reversed([*enumerate(usable.schema.names)]):
+                column = usable.column(index)
+                converted = None if name in left_out else _converted(column, pyarrow)
+                if converted is None:
+                    left_out.add(name)
+                    usable = usable.remove_column(index)
+                elif converted is not column:
+                    usable = usable.set_column(index, name, converted)
             yield usable, names
+
+
+def _converted(column: Any, pyarrow: ModuleType) -> Any:
+    """Return a column as one of texts, numbers or lists; None if it has bytes that are no text.
+
+    Bytes are how several programs write texts, which then are not declared as such.
+    """
+    from pyarrow import compute, types
+
+    kind = column.type
+    if types.is_fixed_size_list(kind):
+        return compute.cast(column, pyarrow.list_(kind.value_type))
+    if _is_bytes(kind):
+        try:
+            texts = compute.cast(column, pyarrow.large_string())
+        except pyarrow.ArrowInvalid:
+            return None
+        return None if compute.any(compute.match_substring(texts, "\0")).as_py() else texts
+    return _as_text(column) if _becomes_text(kind) else column
+
+
+def _is_bytes(kind: Any) -> bool:
+    from pyarrow import types
+
+    return any(check(kind) for check in (types.is_binary, types.is_large_binary, types.is_binary_view))
 
 
 def _becomes_text(kind: Any) -> bool:
@@ -303,7 +337,7 @@ def _naming(file: Path, pyarrow: ModuleType) -> Iterator[None]:
 
 
 def _usable(schema: Any, pyarrow: ModuleType) -> list[str]:
-    """Return the columns of texts, numbers, truth values, lists and structures of them, dates and times."""
+    """Return the columns of texts, numbers, truth values, lists and structures of them, dates and times, and bytes."""
     types = pyarrow.types
 
     def usable(kind: Any) -> bool:
@@ -319,7 +353,11 @@ def _usable(schema: Any, pyarrow: ModuleType) -> list[str]:
             )
         )
 
-    return [field.name for field in schema if usable(field.type) or _becomes_text(field.type)]
+    def readable(kind: Any) -> bool:
+        sized = types.is_fixed_size_list(kind) and usable(kind.value_type)
+        return sized or usable(kind) or _becomes_text(kind) or _is_bytes(kind)
+
+    return [field.name for field in schema if readable(field.type)]
 
 
 Reader = Callable[[str | Path], Iterator[tuple[int, Record]]]

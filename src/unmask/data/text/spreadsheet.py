@@ -26,7 +26,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from unmask.data.text.files import FREE, MAX_DOCUMENT, MAX_RATIO, TOO_LONG, expands_too_much, split_part
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, counted
 
 MAX_ROWS, MAX_COLUMNS = 1 << 24, 1 << 14
 """The largest sheets of LibreOffice; more repeated rows and columns than these are refused."""
@@ -148,7 +148,13 @@ def read_records(rows: Iterable[tuple[int, Sequence[Any]]], path: str) -> Iterat
             names = _header(values, path, number)
             continue
         if len(values) > len(names):
-            raise UserError(f"the header names {len(names)} columns, the row has {len(values)}", file=path, line=number)
+            raise UserError(
+                f"the row has {counted(len(values), 'cell')}, but the first one, which is the header, has "
+                f"{len(names)}: {', '.join(names)[:80]}",
+                file=path,
+                line=number,
+                remedy="if the names of the columns are below a title, remove the rows above them",
+            )
         values += [None] * (len(names) - len(values))
         for name, value in zip(names, values, strict=True):
             if not name and value is not None:

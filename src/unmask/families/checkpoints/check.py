@@ -29,7 +29,7 @@ from unmask.objectives import OBJECTIVES
 from unmask.objectives.objective import BuildContext, decoder_of
 from unmask.support.durable import replace_file
 from unmask.support.environment import check_memory
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, counted
 from unmask.support.fingerprint import sha256
 from unmask.support.model_card import NAME as CARD
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 BUFFERS = ("position_ids", "token_type_ids", "inv_freq", ".attn.bias", ".attn.masked_bias")
 """Ends of names of tensors that some versions of transformers store, and that are computed from the settings."""
-ADAPTERS = ("lora_", "adapter", "ia3", "prompt", "base_layer")
+ADAPTERS = ("lora_", "adapter", "ia3", "prompt", "base_layer", "modules_to_save", "original_module")
 """Parts of names of tensors by which adapters are known."""
 REMEDY = f"copy the directory again, or, if the change was made on purpose, remove {CHECKSUMS}"
 
@@ -178,7 +178,7 @@ def check(form: Format, settings: BodySettings, body: Encoder, shapes: Shapes, p
 
 
 def _check_read(form: Format, wanted: Collection[str], shapes: Iterable[str], path: Path) -> None:
-    """Refuse tensors in the body that are not read, such as those of adapters.
+    """Refuse tensors in the body that are not read, such as those of adapters, and adapters of heads.
 
     Raises:
         UserError: there is one; the message names it.
@@ -193,10 +193,12 @@ def _check_read(form: Format, wanted: Collection[str], shapes: Iterable[str], pa
     ]
     heads = tuple(f"{theirs}." for parts in form.heads.values() for theirs in parts.values())
     unread = [name for name in unread if layer.match(name) or not name.startswith((OWN, *heads))]
-    if unread:
-        adapter = any(part in name for name in unread for part in ADAPTERS)
+    adapted = [name for name in shapes if name.startswith(heads) and any(part in name for part in ADAPTERS)]
+    if unread or adapted:
+        adapter = bool(adapted) or any(part in name for name in unread for part in ADAPTERS)
         raise UserError(
-            f"{len(unread)} tensors in the encoder are not read, first {unread[0]}",
+            f"{counted(len(unread) or len(adapted), 'tensor')} in the {'encoder' if unread else 'head'} "
+            f"{'is' if len(unread or adapted) == 1 else 'are'} not read, first {(unread or adapted)[0]}",
             file=path,
             remedy="merge the adapter into the weights (merge_and_unload of PEFT) and save the model again"
             if adapter

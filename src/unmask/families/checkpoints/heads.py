@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from torch import Tensor
 from unmask.families.checkpoints.config_file import MULTI_LABEL
 from unmask.nn.encoders.encoder import POOLER
 from unmask.objectives import OBJECTIVES
-from unmask.support.errors import UserError
+from unmask.support.errors import InputWarning, UserError, counted
 
 if TYPE_CHECKING:
     from unmask.families.format import Format
@@ -36,6 +37,8 @@ NAMED = ("classification", "multi_label", "token_classification")
 """Task heads whose outputs have names."""
 NUMBERS = frozenset({"regression", "ranking"})
 """Task heads with one output, a number."""
+PRETRAINED = ("Model", "ForMaskedLM", "ForPreTraining", "ForCausalLM")
+"""Ends of the names of classes without a head for a task."""
 _MULTI_LABEL = re.compile(r"Multi_?[Ll]abel")
 """What is in the names of such classes that others wrote, whose config.json may say nothing else of it."""
 
@@ -92,6 +95,26 @@ def find_own(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, str]]:
             head, _, part = name.removeprefix(OWN).partition(".")
             heads.setdefault(head, {})[part] = name
     return heads
+
+
+def warn_of_unknown_head(config: Mapping[str, Any], unknown: Sequence[str], path: Path) -> None:
+    """Warn of tensors that are left out, if the class in config.json is not one without a head for a task.
+
+    Args:
+        config: the content of config.json.
+        unknown: names of the tensors.
+        path: their file.
+    """
+    named = config.get("architectures")
+    architecture = str(named[0]) if isinstance(named, list) and named else ""
+    pretrained = architecture.endswith(PRETRAINED) and not architecture.endswith("AdapterModel")
+    if unknown and architecture and not pretrained:
+        warnings.warn(
+            f"{path}: config.json states {architecture}, but no head for a task is known among the weights; left out: "
+            f"{counted(len(unknown), 'tensor')}, first {unknown[0]}",
+            InputWarning,
+            stacklevel=3,
+        )
 
 
 def classifier_head(form: Format, config: Mapping[str, Any], tensors: Mapping[str, Tensor], path: Path) -> str:
@@ -157,11 +180,16 @@ def read_labels(
     number = len(tensors[head["out.weight"]]) if "out.weight" in head else 0
     names = config.get("id2label") or {str(index): f"LABEL_{index}" for index in range(number)}
     try:
-        labels = tuple(str(names[str(index)]) for index in range(len(names)))
+        labels = tuple("" if names[str(index)] is None else str(names[str(index)]) for index in range(len(names)))
     except (KeyError, TypeError):
         labels = ()
     if len(labels) != number:
-        raise UserError(f"id2label does not name the {number} labels of the classifier", file=path)
-    if len(set(labels)) != number:
-        raise UserError("id2label names a label twice", file=path)
+        raise UserError(
+            f"id2label does not name the {number} labels of the classifier",
+            file=path,
+            remedy=f"name each of them by its number, from 0 to {number - 1}",
+        )
+    if len(set(labels)) != number or not all(label.strip() for label in labels):
+        problem = "names a label twice" if len(set(labels)) != number else "has an empty name"
+        raise UserError(f"id2label {problem}", file=path, remedy="give each label another name")
     return labels

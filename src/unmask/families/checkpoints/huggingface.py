@@ -5,7 +5,8 @@ Reading takes a directory of one of `FAMILIES`, with or without the prefix of th
 Writing is the inverse.
 
 The prefixes of torch.compile and of DistributedDataParallel (`_orig_mod.`, `module.`) are removed, with a warning.
-Tensors of heads that are not known are left out. Those in the body that are not read, such as adapters, are refused.
+Tensors of heads that are not known are left out, with a warning if the model was fine-tuned for them. Those in the body
+that are not read, and adapters, are refused.
 
 Nothing in a directory is executed: `config.json` is read as data (`auto_map` and the like are ignored), and pickled
 weights are refused unless explicitly allowed, and then read with `weights_only`.
@@ -27,7 +28,7 @@ from torch import Tensor
 from unmask.data.text.files import require_regular
 from unmask.data.text.whole_files import read_object, write_json
 from unmask.families import FAMILIES, BodySettings, Family, family_of
-from unmask.families.checkpoints.check import body_on_meta, check, check_decoder
+from unmask.families.checkpoints.check import BUFFERS, body_on_meta, check, check_decoder
 from unmask.families.checkpoints.config_file import (
     CLASSES,
     MULTI_LABEL,
@@ -48,6 +49,7 @@ from unmask.families.checkpoints.heads import (
     find_own,
     head_name,
     read_labels,
+    warn_of_unknown_head,
 )
 from unmask.families.checkpoints.hub import ARGUMENTS, revision_of
 from unmask.families.checkpoints.safetensors_file import (
@@ -63,6 +65,7 @@ from unmask.families.checkpoints.safetensors_file import (
 )
 from unmask.families.format import SHARED_KEY, Format, Pretrained
 from unmask.nn.encoders.encoder import Encoder
+from unmask.objectives import OBJECTIVES
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError, nearest
 from unmask.support.messages import argument
@@ -152,6 +155,9 @@ def read(directory: Path, *, allow_pickle: bool = False) -> Pretrained:
     if not isinstance(task, dict) or "downstream" not in task:
         for head, names in find_heads(form, tensors, path, classifier_head(form, config, tensors, path)).items():
             heads[head] = {**names, **heads.get(head, {})}  # some parts may be in our own format
+    if not heads.keys() - OBJECTIVES.keys():
+        unknown = [name for name in stored_names if not _is_known(form, name) and not name.endswith(BUFFERS)]
+        warn_of_unknown_head(config, unknown, path)
     activation = "" if isinstance(task, dict) else _activation(config, directory, tensors, heads)
     return Pretrained(
         settings,

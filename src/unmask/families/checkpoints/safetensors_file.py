@@ -180,6 +180,7 @@ WRAPPERS = {
     "module.": "DataParallel and DistributedDataParallel",
     "_orig_mod.": "torch.compile",
     "_fsdp_wrapped_module.": "FullyShardedDataParallel",
+    "base_model.model.": "PEFT",
 }
 """Prefixes, and what puts them there."""
 _WRAPPED = re.compile(rf"(?:{'|'.join(re.escape(prefix) for prefix in WRAPPERS)})+")
@@ -190,7 +191,7 @@ def without_prefixes(
 ) -> tuple[Path, dict[str, tuple[int, ...]], Load]:
     """Return the same without the prefixes of wrappers, which a warning names.
 
-    A wrapped part of a model has its prefix within the name; `module.` counts only at the beginning.
+    A wrapped part of a model has its prefix within the name; `module.` and that of PEFT count only at the beginning.
 
     Args:
         path: file of the tensors.
@@ -206,7 +207,7 @@ def without_prefixes(
         for prefix in ("_orig_mod.", "_fsdp_wrapped_module."):
             short = short.replace(f".{prefix}", ".")
         if short in plain:
-            raise UserError(f"{plain[short]} and {name} have the same name without the prefixes of torch", file=path)
+            raise UserError(f"{plain[short]} and {name} have the same name without the prefixes of wrappers", file=path)
         plain[short] = name
     removed = [prefix for prefix in WRAPPERS if any(prefix in name and short != name for short, name in plain.items())]
     if not removed:

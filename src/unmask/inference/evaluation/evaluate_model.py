@@ -38,7 +38,7 @@ def evaluate(
     model: str | Path,
     data: Data,
     *,
-    columns: Mapping[str, str] | None = None,
+    columns: Mapping[str, str | int | Sequence[str]] | None = None,
     format: Format | None = None,
     encoding: str | None = None,
     against: str | Path | None = None,

@@ -19,6 +19,7 @@ from unmask.data.batches.registries import MASKINGS, AnyMasking
 from unmask.data.batches.sentence_pairs import LABELS, SentencePairsSettings
 from unmask.data.corpus.build import write_corpus
 from unmask.data.corpus.corpus import Corpus, Documents
+from unmask.data.labelled.columns import as_columns
 from unmask.data.labelled.duplicates import overlap
 from unmask.data.labelled.table import Data, Source, as_sources
 from unmask.data.text.documents import TextOptions
@@ -49,7 +50,7 @@ def evaluate_task(
     model: Model | Predictor,
     data: Data,
     *,
-    columns: Mapping[str, str] | None = None,
+    columns: Mapping[str, str | int | Sequence[str]] | None = None,
     kind: str | None = None,
     machine: Machine | None = None,
     against: Model | Predictor | None = None,
@@ -97,7 +98,7 @@ def evaluate_task(
     if other is not None:
         _check_comparable(model, other.model, names)
     sources, notes = as_sources(data), list[str]()
-    examples = model.task.read(sources, columns=columns or {}, kind=kind, notes=notes)
+    examples = model.task.read(sources, columns=as_columns(columns), kind=kind, notes=notes)
     notes += describe_damaged(examples, model.task.texts)
     found = {label for example in examples for label in model.task.labels_of(example)}
     notes += describe_unseen(model.task.classes(model.labels), found)
@@ -106,7 +107,7 @@ def evaluate_task(
     if calibration := model.task.calibration(examples, predictions):
         result["calibration"] = calibration
     if known := as_sources(trained_on):
-        train = model.task.read(known, columns=columns or {}, kind=kind)
+        train = model.task.read(known, columns=as_columns(columns), kind=kind)
         result["without_training_examples"] = _unseen(model.task, train, examples, first, notes)
     if notes:
         result["notes"] = notes

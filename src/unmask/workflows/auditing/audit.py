@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from unmask.data.labelled.columns import as_columns
 from unmask.data.labelled.table import Data, ExampleTable, Source, as_sources
 from unmask.data.labelled.tagged_file import write_columns
 from unmask.data.labelled.tagged_sentence import TaggedSentence
@@ -106,7 +107,7 @@ def audit(
     task: AuditedTask | None = None,
     out: str | Path | None = None,
     page: str | Path | None = None,
-    columns: Mapping[str, str] | None = None,
+    columns: Mapping[str, str | int | Sequence[str]] | None = None,
     format: Format | None = None,
     encoding: str | None = None,
     folds: int = 5,
@@ -162,10 +163,11 @@ def audit(
             "that it was trained on look right, also wrong ones"
         )
     reader = TASKS[kind]()
-    examples = reader.read(sources, columns=columns or {}, kind=format, notes=notes)
+    named = as_columns(columns)
+    examples = reader.read(sources, columns=named, kind=format, notes=notes)
     others: list[Record] = []
     if isinstance(reader, RowTask) and (written or shown):
-        others = other_columns(reader, sources, examples, columns=columns or {}, kind=format)
+        others = other_columns(reader, sources, examples, columns=named, kind=format)
     if written is not None:
         _check_content(examples, others, written.suffix)
     finetuned = None

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from unmask.data.corpus.encode import refuse_unguarded
+from unmask.data.labelled.columns import as_columns
 from unmask.data.labelled.hub_data import PREFIX, is_url, refuse_urls
 from unmask.inference.evaluation.likelihood import HEADS, lm_head
 from unmask.model.model import load_model
@@ -66,7 +67,7 @@ def compare(
     task: str = "classification",
     train: Files = (),
     test: Files = (),
-    columns: Mapping[str, str] | None = None,
+    columns: Mapping[str, str | int | Sequence[str]] | None = None,
     format: Format | None = None,
     encoding: str | None = None,
     metric: str | None = None,
@@ -189,7 +190,7 @@ def compare(
             train=_names(train),
             test=_names(test),
             metric=metric or "",
-            columns=dict(columns or {}),
+            columns=as_columns(columns),
             format=format,
             encoding=encoding,
             examples=list(examples),

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from unmask.data.batches.rng import derive_rng
+from unmask.data.labelled.columns import as_columns
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.table import Data, as_sources
 from unmask.data.labelled.tagged_sentence import TaggedSentence
@@ -83,7 +84,7 @@ def first_look(
     task: RankedTask,
     *,
     examples: int = 1000,
-    columns: Mapping[str, str] | None = None,
+    columns: Mapping[str, str | int | Sequence[str]] | None = None,
     format: Format | None = None,
     encoding: str | None = None,
     allow_pickle: bool = False,
@@ -119,7 +120,7 @@ def first_look(
     check_count("examples", examples, 2)
     notes, display, machine = list[str](), Display(quiet=quiet), choose_machine(device, precision)
     kind = TASKS[task]()
-    labelled = kind.read(as_sources(train, encoding), columns=columns or {}, kind=format, notes=notes)
+    labelled = kind.read(as_sources(train, encoding), columns=as_columns(columns), kind=format, notes=notes)
     refuse_soft(labelled)
     chosen = _sample(labelled, examples, notes)
     labels = read_labels(kind, chosen)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from unmask.data.corpus.corpus import Corpus, open_corpus
+from unmask.data.labelled.columns import as_columns
 from unmask.data.labelled.table import Data, as_sources
 from unmask.data.text.documents import TextOptions
 from unmask.model.model import load_model
@@ -44,7 +45,7 @@ def distill(
     unlabelled: Data = (),
     dev: Data = (),
     examples: int | None = None,
-    columns: Mapping[str, str] | None = None,
+    columns: Mapping[str, str | int | Sequence[str]] | None = None,
     format: Format | None = None,
     encoding: str | None = None,
     augment: int = 0,
@@ -165,7 +166,7 @@ def distill(
             )
         shape = {key: value for key, value in changes.items() if key.startswith("encoder.")}
         others = {key: value for key, value in changes.items() if key not in shape}
-        files = LabelledFiles(labelled["train"], for_task["dev"], columns or {}, format)
+        files = LabelledFiles(labelled["train"], for_task["dev"], as_columns(columns), format)
         student |= {"settings": others, "augment": augment, "masked_lm": masked_lm, "examples": examples}
         lesson = Lesson(as_recipe(recipe, shape), teacher, files, labelled["unlabelled"], **student)
         return _distill_lesson(lesson, Path(out), machine, processes, display, baseline=baseline, resume=resume)

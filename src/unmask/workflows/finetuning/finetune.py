@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import shutil
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from unmask.data.labelled.columns import as_columns
 from unmask.data.labelled.table import Data, as_sources
 from unmask.support.choices import Device, DownstreamKind, Format, Precision
 from unmask.support.durable import only_writer, replace_file, replaced_directory
@@ -52,7 +53,7 @@ def finetune(
     dev: Data = (),
     all_examples: bool = False,
     examples: int | None = None,
-    columns: Mapping[str, str] | None = None,
+    columns: Mapping[str, str | int | Sequence[str]] | None = None,
     format: Format | None = None,
     encoding: str | None = None,
     tokenizer: str | Path | None = None,
@@ -120,7 +121,7 @@ def finetune(
     """
     changes = with_minutes(settings or {}, "budget.max_minutes", minutes)
     start = InitialModel(model, tokenizer, allow_pickle)
-    files = LabelledFiles(as_sources(train, encoding), as_sources(dev, encoding), columns or {}, format)
+    files = LabelledFiles(as_sources(train, encoding), as_sources(dev, encoding), as_columns(columns), format)
     job = FinetuningJob(task, start, files, changes, frozen, downstream, None, quiet, all_examples, recipe, examples)
     if seeds is None and not search:
         with Processes.launched() as processes:
