@@ -46,6 +46,10 @@ def test_a_stream_predicts_what_a_list_does(predictor):
     expected = predictor.run(rows)
     for one, two in zip(expected, [row for window in windows for row in window], strict=True):
         assert one.label == two.label
+    texts = [row.text for window in predictor.stream(iter(TEXTS * 2)) for row in window]
+    assert texts == TEXTS * 2
+    with pytest.raises(UserError, match="3 is not a string"):
+        list(predictor.stream(["a", 3]))
 
 
 def test_pairs_have_the_same_ranks_in_a_stream_as_in_a_list(tokenizer, monkeypatch):

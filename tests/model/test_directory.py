@@ -55,6 +55,8 @@ def test_an_adapter_without_its_model_is_refused_by_name(tmp_path):
         ),
         ("/no/model", "no directory '/no/model'; check the path"),
         ("a text in place of a model " * 10, "is a text, where a model is expected; name a run"),
+        (None, "a NoneType is given, where a model is expected; name a run"),
+        (["my-model"], "a list is given, where a model is expected; name a run"),
         ("./no-model", "no directory './no-model'; a model on the Hugging Face Hub is written NAMESPACE/NAME"),
     ],
 )

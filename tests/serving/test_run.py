@@ -31,7 +31,7 @@ TORCH = Engines(Choice({}, "torch", "torch", {}, []))
 
 
 def test_models_have_the_names_of_their_directories_or_others():
-    found = parse_sources(["runs/films", "other=runs/films/", "/a/b=c/model"])
+    found = parse_sources([Path("runs/films"), "other=runs/films/", "/a/b=c/model"])
     assert [source.name for source in found] == ["films", "other", "model"]
     assert found[1].directory == "runs/films/" and found[2].directory == "/a/b=c/model"
     for arguments, message in (
@@ -39,6 +39,7 @@ def test_models_have_the_names_of_their_directories_or_others():
         (["=x"], "cannot be the name"),
         (["-x=y"], "cannot be"),
         (["/"], "cannot be the name"),
+        ([None], "a NoneType is given, where a model is expected"),
     ):
         with pytest.raises(UserError, match=message):
             parse_sources(arguments)
@@ -49,6 +50,8 @@ def test_a_server_has_at_least_one_model():
         serve([])
     with pytest.raises(UserError, match="no directory 'nothing'"):
         serve("nothing", port=0)
+    with pytest.raises(UserError, match="no directory 'nothing'"):
+        serve(Path("nothing"), port=0)
 
 
 def test_a_link_has_its_own_name(tmp_path):

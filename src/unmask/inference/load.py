@@ -12,9 +12,9 @@ from unmask.inference.exported import is_exported, load_exported
 from unmask.inference.fastest import FastestBackend
 from unmask.inference.predictor import Origin, Predictor
 from unmask.inference.static import load_static
-from unmask.model.directory import find
+from unmask.model.directory import NAME_ONE, find
 from unmask.model.model import Model, load_model
-from unmask.support.choices import InferenceEngine, check_choice, exists
+from unmask.support.choices import InferenceEngine, check_choice, check_path, exists
 from unmask.support.errors import InputWarning, UserError
 from unmask.support.hub import parse
 from unmask.support.messages import argument
@@ -162,6 +162,7 @@ def open_predictor(
         InputWarning: special tokens are newly initialized, as the model has no weights of them.
     """
     check_choice("engine", engine, InferenceEngine)
+    check_path(source, "a model", NAME_ONE)
     machine = machine or choose_machine(precision="float32")
     predictor: Predictor[Any]
     location = find(source, allow_pickle=allow_pickle) if tokenizer is None and parse(source) is not None else source

@@ -324,12 +324,12 @@ class Predictor(EncoderModel, Generic[P]):
     def stream(
         self, examples: Iterable[Any], notes: list[str] | None = None, *, explain: ExplainMethod | None = None
     ) -> Iterator[list[P]]:
-        """Yield the predictions for examples of any number, a window of them at a time, in order.
+        """Yield the predictions for texts or examples of any number, a window of them at a time, in order.
 
         The next window is read and tokenized while one is computed; no more than two are in memory.
 
         Args:
-            examples: examples of the model's task; the iterator is advanced in another thread.
+            examples: texts, or examples of the model's task; the iterator is advanced in another thread.
             notes: as in `run`, for each window after its size, to be added by `summed`; those that count examples are
                 `ShareNote`s.
             explain: see `predict`.
@@ -341,6 +341,8 @@ class Predictor(EncoderModel, Generic[P]):
 
         def frame() -> Framed | None:
             window = list(islice(remaining, self.window))
+            if window and isinstance(window[0], str):
+                window = task.from_texts(window, None)
             return task.frame(self.model.tokenizer, window, self.labels, gold=False) if window else None
 
         with ThreadPoolExecutor(1) as pool:

@@ -18,7 +18,7 @@ from unmask.families.checkpoints import allennlp, hub, huggingface
 from unmask.families.checkpoints.config_file import check_files
 from unmask.families.checkpoints.sentence_files import encoder_folder
 from unmask.recipes.recipe import shipped
-from unmask.support.choices import refuse_text
+from unmask.support.choices import check_path
 from unmask.support.durable import read_json, replace_file
 from unmask.support.errors import UserError
 from unmask.support.hub import parse
@@ -44,7 +44,7 @@ def find(source: str | Path, *, allow_pickle: bool = False) -> Path:
     Raises:
         UserError: there is no such directory or model.
     """
-    refuse_text(source, "a model", NAME_ONE)
+    check_path(source, "a model", NAME_ONE)
     path = Path(source)
     for directory in (path / "model", path, *_encoder(path)):
         if (directory / "config.json").is_file() or allennlp.is_directory(directory):
@@ -87,6 +87,7 @@ def models_of_tasks(source: str | Path) -> dict[str, Path]:
     Raises:
         UserError: the list of the tasks is damaged, or one of the models is missing.
     """
+    check_path(source, "a model", NAME_ONE)
     folder = next((of for of in (Path(source) / "model", Path(source)) if (of / TASKS).is_file()), None)
     if folder is None:
         return {}
@@ -111,7 +112,7 @@ def find_tokenizer(source: str | Path) -> Path:
     Raises:
         UserError: there is no such model on the Hub, or the source is a text.
     """
-    refuse_text(source, "a tokenizer", NAME_ONE)
+    check_path(source, "a tokenizer", NAME_ONE)
     path = Path(source)
     if (name := parse(source)) is not None:
         return hub.download(*name, files=("config.json", *TOKENIZER_FILES))

@@ -23,14 +23,14 @@ from starlette.types import ASGIApp
 from unmask.inference.backend import TorchBackend
 from unmask.inference.load import open_predictor
 from unmask.inference.predictor import Predictor
-from unmask.model.directory import models_of_tasks
+from unmask.model.directory import NAME_ONE, models_of_tasks
 from unmask.model.model import NEW_POOLER
 from unmask.serving.guard import LOOPBACK
 from unmask.serving.metrics import Meter
 from unmask.serving.protocol import bounded
 from unmask.serving.served import Served
 from unmask.serving.types import Limits
-from unmask.support.choices import InferenceEngine
+from unmask.support.choices import InferenceEngine, check_path
 from unmask.support.errors import UserError, counted
 from unmask.support.messages import argument
 from unmask.training.machine import Machine, keep_few_kernels
@@ -61,8 +61,8 @@ class ModelSource:
     directory: str
 
 
-def parse_sources(arguments: Sequence[str]) -> list[ModelSource]:
-    """Return the models that a command line names, each `DIRECTORY` or `NAME=DIRECTORY`.
+def parse_sources(arguments: Sequence[str | Path]) -> list[ModelSource]:
+    """Return the models that arguments name, each `DIRECTORY` or `NAME=DIRECTORY`.
 
     A run on several tasks is a model for each, named by the task, or `NAME.TASK`.
 
@@ -70,7 +70,9 @@ def parse_sources(arguments: Sequence[str]) -> list[ModelSource]:
         UserError: a name is not valid, or two are equal.
     """
     models: list[ModelSource] = []
-    for word in arguments:
+    for source in arguments:
+        check_path(source, "a model", NAME_ONE)
+        word = str(source)
         name, equals, directory = word.partition("=")
         if not equals or "/" in name:
             path = Path(word)  # a link has a name of its own, which resolving would lose

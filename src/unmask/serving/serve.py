@@ -17,7 +17,7 @@ PACKAGES = ("starlette", "uvicorn", "httptools", "prometheus_client")
 
 
 def serve(
-    models: Sequence[str],
+    models: Sequence[str | Path],
     *,
     port: int = 8080,
     host: str = "127.0.0.1",
@@ -74,7 +74,7 @@ def serve(
             raise
         raise UserError("serving needs more packages", remedy="install them: pip install 'unmask[serve]'") from error
 
-    if not (models := as_texts(models)):
+    if not (models := [models] if isinstance(models, str | Path) else models):
         raise UserError(f"{argument('models')}: there is no model", remedy="name one or more directories of models")
     most = {
         "max_concurrent_requests": max_concurrent_requests,
@@ -106,7 +106,7 @@ def serve(
         models_served = run.load_served(sources, machine, limits, meter, allow_pickle=allow_pickle, engine=engine)
         service = Service(models_served, limits, meter)
         everything = host in ("0.0.0.0", "::") and not allow_host
-        hosts = ("*",) if everything else (*LOOPBACK, host, *allow_host)
+        hosts = ("*",) if everything else (*LOOPBACK, host, *as_texts(allow_host))
         url, names = run.address(listener), [name.lower() for name in hosts]
         app = create_app(service, keys=keys, hosts=names, pages=playground_routes(service), public=public_paths())
         run.serve(run.make_server(app, service, lambda: display.say(run.greeting(service, url))), listener)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
@@ -91,7 +92,7 @@ def as_files(files: Files) -> Sequence[str | Path]:
     paths = [as_url(path) for path in ([files] if isinstance(files, str | Path) else files)]
     for path in paths:
         if not isinstance(path, Url):
-            refuse_text(path)
+            check_path(path)
     return paths
 
 
@@ -103,16 +104,18 @@ def exists(path: Path) -> bool:
         return False
 
 
-def refuse_text(
+def check_path(
     path: str | Path,
     what: str = "the path of a file",
     remedy: str = "write it to a file first; labeled examples and texts to predict may be {'text': [...]}",
 ) -> None:
-    """Check that a path is not a text.
+    """Check that an argument is a path, or the name of a model.
 
     Raises:
-        UserError: it is too long for the name of a file.
+        UserError: it is of another type, or a text: too long for the name of a file.
     """
+    if not isinstance(path, str | PathLike):
+        raise UserError(f"a {type(path).__name__} is given, where {what} is expected", remedy=remedy)
     if any(len(name.encode("utf8", "surrogateescape")) > MAX_NAME for name in str(path).split("/")):
         raise UserError(f"'{str(path)[:30]}…' is a text, where {what} is expected", remedy=remedy)
 

@@ -148,12 +148,13 @@ def test_sentences_without_tokens_are_dropped(tmp_path, tokenizer):
 
 def test_D7_D8_skipped_documents_are_recorded_in_the_manifest(source, tmp_path, tokenizer):
     with source.open("ab") as stream:
-        stream.write(b'{"text": "\xff"}\n{"text"\n')
+        stream.write(b'{"text": "na\xefve"}\n{"text"\n')
     lines = []
     built = write_corpus([source], tokenizer, tmp_path / "corpus", report=lines.append)
     assert built.manifest.skipped.count == 2
     assert built.manifest.skipped.places[0].startswith(f"{source}:301: ")
     assert any(line.startswith("skipped: 2 documents") for line in lines)
+    assert any(line.startswith("to read the first skipped document: ") and "cp1252" in line for line in lines)
     with pytest.raises(UserError, match=rf"{source}:301: "):
         write_corpus([source], tokenizer, tmp_path / "strict", options=TextOptions(strict=True))
     assert not list(tmp_path.glob("strict*"))

@@ -67,9 +67,9 @@ def test_discontinuous_spans_are_counted_or_refused(tmp_path):
     notes = []
     (sentence,) = read_annotations([tmp_path / "a.ann"], columns={}, notes=notes)
     assert sentence.entities == [("PER", 21, 25)]
-    assert notes == [f"{tmp_path / 'a.ann'}: omitted: 1 discontinuous spans"]
-    with pytest.raises(UserError, match=r"a\.ann:1: the file has discontinuous spans; annotate a contiguous part"):
-        read_annotations([tmp_path / "a.ann"], columns={}, inexact="refuse")
+    assert notes == [f"{tmp_path / 'a.ann'}: omitted: 1 discontinuous spans of X"]
+    with pytest.raises(UserError, match=r"a\.ann:1: the file has discontinuous spans of X; annotate a contiguous part"):
+        read_annotations([tmp_path], columns={}, inexact="refuse")
 
 
 @pytest.mark.parametrize(

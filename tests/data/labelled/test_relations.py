@@ -98,7 +98,7 @@ def test_relations_of_brat_are_read_and_events_counted(tmp_path):
     sentences = read_annotations([tmp_path], columns={}, notes=notes, relations=True)
     assert [found(sentence) for sentence in sentences] == [expected(*example) for example in examples]
     assert sorted(note.partition("omitted: ")[2] for note in notes if "omitted" in note) == [
-        "50 discontinuous spans",
+        "50 discontinuous spans of X",
         "50 events",
         "50 relations of spans that are omitted, or not in the file",
         "50 relations without a direction (*)",

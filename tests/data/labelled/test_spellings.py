@@ -12,6 +12,7 @@ from unmask.data.labelled.label_spellings import (
     describe_alike,
     describe_joined,
     describe_missing,
+    describe_missing_texts,
     fold_label,
     shown,
 )
@@ -110,3 +111,9 @@ def test_what_other_programs_write_for_missing_values_is_noted():
         "labels that may stand for a missing one: 'NA' (3), '\\N' (1); if so, remove these rows"
     ]
     assert describe_missing({"pos": 1, "neg": 2}) == []
+    (note,) = describe_missing({"NULL": 261, "I10": 9}, several=True)
+    assert note.endswith("'NULL' (261); if so, remove these rows, or for no label leave these cells empty")
+    assert describe_missing_texts(["NULL", "None of it.", "nan", "NULL", "", "a"]) == [
+        "texts that may stand for a missing one: 'NULL' (2), 'nan' (1); if so, remove these rows"
+    ]
+    assert describe_missing_texts(["a"]) == []

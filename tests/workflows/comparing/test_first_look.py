@@ -165,6 +165,7 @@ def test_bad_input_is_refused(models, texts, tmp_path):
         (good, {"task": "spans"}, 'task="spans": unknown'),
         (good, {"models": []}, "a list of models is needed"),
         (good, {"models": str(models[0])}, "a list of models is needed"),
+        (good, {"models": [*models, None]}, "a NoneType is given, where a model is expected"),
     ):
         arguments = {"models": models, "train": data, "task": "classification", **HERE, **other}
         with pytest.raises(UserError, match=message):

@@ -160,7 +160,8 @@ def _brat_spans(path: str | Path, text: str, reading: Reading) -> Iterator[Span]
         name, label, places, stated = bound.groups()
         parts = [tuple(map(int, place.split())) for place in places.split(";")]
         if any(text[before[1] : part[0]].strip() for before, part in pairwise(parts)):  # else only a line end
-            reading.inexpressible("discontinuous spans", "annotate a contiguous part of the text", number)
+            what, remedy = f"discontinuous spans of {label}", "annotate a contiguous part of the text"
+            reading.inexpressible(what, remedy, display_name(path), number)
             continue
         yield Span(parts[0][0], parts[-1][1], label, stated, number, name)
 

@@ -1,20 +1,23 @@
 """Spellings of labels: those that people see as the same, and those that may be no labels.
 
-Input: labels, with the number of examples of each. Output: notes. Alike are `Positive` and `positive `, `1` and `1.0`,
-composed and decomposed letters. Labels that may be no labels are what programs write for missing values, and several
-labels in one.
+Input: labels, with the number of examples of each, and texts. Output: notes. Alike are `Positive` and `positive `, `1`
+and `1.0`, composed and decomposed letters. Labels and texts that may be none are what programs write for missing
+values; labels may also be several in one.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from decimal import Decimal, InvalidOperation
 
 MAYBE_MISSING = frozenset(("NA", "#N/A", "NULL", "null", "None", "\\N", "?"))
 """What R, spreadsheets, databases and Python write for a missing value, and what may be the name of a class."""
+MISSING_TEXTS = MAYBE_MISSING | {"NaN", "nan", "<NA>"}
+"""What they and data frames write for a missing text."""
 _JOINED = re.compile(r"\s*(?:[,;|/+&\s]|\band\b)\s*")
 """What may be between two labels."""
 QUOTES = "\"'`´‘’‚‛“”„‟«»‹›「」『』"
@@ -60,10 +63,25 @@ def describe_alike(counts: Mapping[str, int]) -> list[str]:
     return notes
 
 
-def describe_missing(counts: Mapping[str, int]) -> list[str]:
-    """Return a note about labels that may be missing values, given the number of examples of each label."""
-    found = [f"'{label}' ({count:,})" for label, count in counts.items() if label in MAYBE_MISSING]
-    return [f"labels that may stand for a missing one: {', '.join(found)}; if so, remove these rows"] if found else []
+def describe_missing(counts: Mapping[str, int], *, several: bool = False) -> list[str]:
+    """Return a note about labels that may be missing values.
+
+    Args:
+        counts: the number of examples of each label.
+        several: whether a text may have several labels, or none.
+    """
+    remedy = "remove these rows, or for no label leave these cells empty" if several else "remove these rows"
+    return _describe_missing("labels", {label: counts[label] for label in counts if label in MAYBE_MISSING}, remedy)
+
+
+def describe_missing_texts(texts: Iterable[str]) -> list[str]:
+    """Return a note about texts that may be missing values."""
+    return _describe_missing("texts", Counter(text for text in texts if text in MISSING_TEXTS), "remove these rows")
+
+
+def _describe_missing(what: str, counts: Mapping[str, int], remedy: str) -> list[str]:
+    found = ", ".join(f"'{value}' ({count:,})" for value, count in counts.items())
+    return [f"{what} that may stand for a missing one: {found}; if so, {remedy}"] if found else []
 
 
 def describe_joined(counts: Mapping[str, int]) -> list[str]:

@@ -264,6 +264,12 @@ def _format(path: str | Path, kind: str | None) -> str:
             )
         if str(path) != "-" and not address_of(path) and not Path(path).exists():
             raise UserError("does not exist", file=path, remedy="texts in memory are passed as {'text': [...]}")
+        if str(path) != "-" and Path(path).is_dir():
+            raise UserError(
+                "is a directory, but none that datasets has saved",
+                file=display_name(path),
+                remedy='of text files, write one of JSON Lines with a line {"text": …} for each',
+            )
         raise UserError(
             "the format of labeled examples is determined by the file's suffix",
             file=display_name(path),

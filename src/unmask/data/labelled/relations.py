@@ -122,7 +122,8 @@ def relate(sentence: TaggedSentence, annotated: Annotated, reading: Reading) -> 
             continue
         pair = by_id[link.head], by_id[link.tail]
         if pair[0] == pair[1]:
-            reading.inexpressible("relations of a span with itself", "remove the relation", link.line)
+            reading.inexpressible("relations of a span with itself", "remove the relation", annotated.file, link.line)
         elif labels.setdefault(pair, link.label) != link.label:
-            reading.inexpressible("further relations of the same two spans", "choose one of them", link.line)
+            what = "further relations of the same two spans"
+            reading.inexpressible(what, "choose one of them", annotated.file, link.line)
     return replace(sentence, relations=tuple(Relation(label, *pair) for pair, label in sorted(labels.items())))

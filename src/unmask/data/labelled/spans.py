@@ -26,7 +26,7 @@ from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 from unmask.data.labelled.tagged_sentence import TaggedSentence, split_text, write_tags
 from unmask.metrics.token_classification import Chunk
 from unmask.support.errors import UserError, counted
-from unmask.support.messages import argument, setting
+from unmask.support.messages import argument, call, setting
 
 Inexact = Literal["adapt", "refuse"]
 """What to do with spans that words cannot express: those that cut words are extended, and those that are not a
@@ -127,14 +127,14 @@ class Reading:
         for what, count in self.omitted.items():
             yield f"{self.name}: omitted: {count:,} {what}"
 
-    def inexpressible(self, what: str, remedy: str, line: int) -> None:
+    def inexpressible(self, what: str, remedy: str, file: str, line: int) -> None:
         """Count something that words cannot express, as in "discontinuous spans".
 
         Raises:
             UserError: such things are refused.
         """
         if self.inexact == "refuse":
-            raise UserError(f"the file has {what}", file=self.name, line=line, remedy=remedy)
+            raise UserError(f"the file has {what}", file=file, line=line, remedy=remedy)
         self.omitted[what] += 1
 
 
@@ -413,7 +413,7 @@ def _to_words(span: Span, words: TaggedSentence, reading: Reading) -> Chunk | No
     start, end = _trim(words.text, span.start, span.end)
     first, last = words_of(span, words)
     if start >= end or first >= last:
-        reading.inexpressible("spans without a word", "remove the span, which contains only spaces", line)
+        reading.inexpressible("spans without a word", "remove the span, which contains only spaces", words.file, line)
         return None
     if words.starts[first] < start or words.stops[last - 1] > end:
         whole = words.text[words.starts[first] : words.stops[last - 1]]
@@ -436,7 +436,8 @@ def _distinct(spans: dict[Chunk, Span], annotated: Annotated, reading: Reading) 
     for chunk, span in spans.items():
         if by_words.setdefault((chunk.start, chunk.stop), chunk) != chunk:
             line = annotated.line if span.line is None else span.line
-            reading.inexpressible("spans of the same words with another label", "choose one of the labels", line)
+            what = "spans of the same words with another label"
+            reading.inexpressible(what, "choose one of the labels", annotated.file, line)
     return tuple(by_words[place] for place in sorted(by_words))
 
 
@@ -444,13 +445,15 @@ def _refuse_overlap(annotated: Annotated, span: Span, other: Span, reading: Read
     shown = [
         f"{one.start}–{one.end} ({one.label}) '{annotated.text[one.start : one.end][:40]}'" for one in (span, other)
     ]
-    what = "overlap" if other.start < span.end and span.start < other.end else "are in the same word"
+    what, remedy = "are in the same word", reading.remedy or "remove one of them, or export one set of labels only"
+    if other.start < span.end and span.start < other.end:
+        what, remedy = "overlap", f"{remedy}; to learn both: {call('finetune', 'spans')}"
     line = next((one.line for one in (other, span) if one.line is not None), annotated.line)
     raise UserError(
         f"the spans {shown[0]} and {shown[1]} {what}, but a word has one tag",
         file=annotated.file,
         line=line,
-        remedy=reading.remedy or "remove one of them, or export one set of labels only",
+        remedy=remedy,
     )
 
 

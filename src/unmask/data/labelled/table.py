@@ -22,7 +22,7 @@ from unmask.data.labelled.label_cells import is_missing
 from unmask.data.text.encodings import with_encoding
 from unmask.data.text.files import split_part
 from unmask.data.text.record_files import Record, class_names, name_classes
-from unmask.support.choices import refuse_text
+from unmask.support.choices import check_path
 from unmask.support.errors import UserError, refuse_idle
 
 CONTENT = ("text", "label"), ("text", "text_b", "label")
@@ -110,7 +110,7 @@ def _with_encoding(source: Source, encoding: str | None) -> Source:
         from unmask.data.labelled.hub_data import is_url, locate  # which reads descriptions of data sets
 
         if not is_url(source):
-            refuse_text(split_part(source)[0])
+            check_path(split_part(source)[0])
         return with_encoding(locate(source), encoding)
     refuse_idle("on examples in memory", encoding=encoding is not None)
     return source

@@ -102,7 +102,8 @@ class Skipped:
 
     def notes(self) -> list[str]:
         """Return what to say about what was left out, and about documents that look damaged."""
-        notes = self.damaged.notes("document")
+        notes = [f"to read the first skipped document: {self.remedy}"] if self.remedy else []
+        notes += self.damaged.notes("document")
         if self.left_out:
             kinds = sorted(self.left_out.items(), key=lambda item: (-item[1], item[0]))
             more = f", and {len(kinds) - SHOWN} other kinds" if len(kinds) > SHOWN else ""

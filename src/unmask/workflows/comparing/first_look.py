@@ -27,8 +27,9 @@ from unmask.inference.backend import TorchBackend
 from unmask.inference.features import frame_words
 from unmask.inference.load import warn_of_new_tokens
 from unmask.metrics.transferability import h_score, log_evidence
+from unmask.model.directory import NAME_ONE
 from unmask.model.model import load_model
-from unmask.support.choices import Device, Format, Precision, RankedTask, check_choice
+from unmask.support.choices import Device, Format, Precision, RankedTask, check_choice, check_path
 from unmask.support.errors import UserError, check_count
 from unmask.support.messages import argument
 from unmask.tasks import TASKS
@@ -115,8 +116,10 @@ def first_look(
             is malformed, or a model is damaged.
     """
     check_choice("task", task, RankedTask)
-    if not models or isinstance(models, str | Path) or not all(isinstance(model, str | Path) for model in models):
+    if not models or isinstance(models, str | Path):
         raise UserError(f"{argument('models')}: a list of models is needed", remedy="name one model or more")
+    for model in models:
+        check_path(model, "a model", NAME_ONE)
     check_count("examples", examples, 2)
     notes, display, machine = list[str](), Display(quiet=quiet), choose_machine(device, precision)
     kind = TASKS[task]()

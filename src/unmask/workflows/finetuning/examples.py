@@ -17,7 +17,13 @@ from unmask.data.batches.rng import derive_rng
 from unmask.data.labelled.duplicates import MOST_SEARCHED, overlap
 from unmask.data.labelled.folding import fold
 from unmask.data.labelled.identities import Identities
-from unmask.data.labelled.label_spellings import describe_alike, describe_joined, describe_missing, shown
+from unmask.data.labelled.label_spellings import (
+    describe_alike,
+    describe_joined,
+    describe_missing,
+    describe_missing_texts,
+    shown,
+)
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.records import describe_numbers
 from unmask.data.labelled.tagged_sentence import TaggedSentence
@@ -26,6 +32,7 @@ from unmask.support.errors import UserError, counted
 from unmask.support.messages import argument, setting
 from unmask.support.settings import Overrides
 from unmask.tasks.holding_out import describe_contradictions, describe_overlap, parted
+from unmask.tasks.multi_label import MultiLabel
 from unmask.tasks.task import Framed, Notes, Task
 from unmask.tasks.unlabelled import describe_damaged
 from unmask.workflows.finetuning.job import LabelledFiles
@@ -88,7 +95,9 @@ def read_examples(task: Task, files: LabelledFiles, base: Model, *, hold_out: bo
     parts = read_parts(task, files, hold_out=hold_out, notes=notes)
     labels = base.labels if set(parts.labels) == set(base.labels) else parts.labels
     counts = Counter(label for example in (*parts.train, *parts.held) for label in task.labels_of(example))
-    notes += describe_alike(counts) + describe_missing(counts) + describe_joined(counts)
+    several = isinstance(task, MultiLabel)
+    notes += describe_alike(counts) + describe_missing(counts, several=several) + describe_joined(counts)
+    notes += describe_missing_texts(text for example in (*parts.train, *parts.held) for text in task.texts(example))
     notes += describe_numbers(files.train, labels) + describe_disjoint(task, parts.train)
     known = ((parts.train, parts.identities), (parts.held, parts.held_identities))
     others = (compress(examples, (~identities.is_ascii).tolist()) for examples, identities in known)
