@@ -78,6 +78,7 @@ def test_adapters_of_heads_are_refused(classifier, names):
     assert_read_refused(classifier, "in the head", "not read, first classifier.", "merge the adapter into the weights")
 
 
+@pytest.mark.parametrize("head", ["heads.sentiment.4", "classifier.1", "fc"])
 @pytest.mark.parametrize(
     ("architecture", "named"),
     [
@@ -90,11 +91,11 @@ def test_adapters_of_heads_are_refused(classifier, names):
         (None, False),
     ],
 )
-def test_a_head_that_is_not_known_is_named_where_config_json_states_one(classifier, architecture, named, recwarn):
+def test_a_head_that_is_not_known_is_named_where_config_json_states_one(classifier, architecture, named, head, recwarn):
     """It was left out without a word, so that the model seemed to have been fine-tuned for nothing."""
     tensors = weights(classifier)
     for part in ("weight", "bias"):
-        tensors[f"heads.sentiment.4.{part}"] = tensors.pop(f"classifier.{part}")
+        tensors[f"{head}.{part}"] = tensors.pop(f"classifier.{part}")
     put(classifier, tensors)
     configure(classifier, architectures=architecture and [architecture])
     assert not huggingface.read(classifier).heads

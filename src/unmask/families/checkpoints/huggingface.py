@@ -373,9 +373,10 @@ def _modern(form: Format, name: str) -> str:
 def _is_known(form: Format, name: str) -> bool:
     if name == form.decoder:
         return True
-    heads = tuple(stored_name for names in form.heads.values() for stored_name in names.values())
-    inside = (OWN, *heads, *filter(None, (*form.beginnings, form.pooler, form.head_pooler)))
-    return name.startswith(inside) and not name.endswith(".attn.bias")  # GPT's causal mask
+    heads = {stored_name for names in form.heads.values() for stored_name in names.values()}
+    inside = (OWN, *filter(None, (*form.beginnings, form.pooler, form.head_pooler)))
+    known = name.startswith(inside) or not heads.isdisjoint((name, name.rpartition(".")[0]))
+    return known and not name.endswith(".attn.bias")  # GPT's causal mask
 
 
 def _config(form: Format, settings: Any, vocabulary: int, architecture: str, labels: Sequence[str]) -> dict[str, Any]:
