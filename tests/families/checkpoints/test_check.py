@@ -1,5 +1,6 @@
 """Weights that do not match the config are refused before memory is allocated (C4, C5, C15)."""
 
+import json
 import subprocess
 import sys
 import tracemalloc
@@ -9,6 +10,8 @@ import torch
 
 from unmask.families.bert import BertSettings
 from unmask.families.checkpoints import huggingface
+from unmask.objectives import OBJECTIVES
+from unmask.support.errors import InputWarning
 
 from .conftest import (
     DECODER,
@@ -85,7 +88,19 @@ def test_a_wrong_shape_is_refused(directory, name, shape):
 def test_an_untied_decoder_is_refused(directory, change):
     tensors = weights(directory)
     put(directory, tensors | {DECODER: change(tensors[WORDS])})
-    assert_load_refused(directory, directory / "model.safetensors", "decoder is not tied")
+    assert_load_refused(directory, directory / "model.safetensors", "to which config.json ties it")
+
+
+def test_the_encoder_of_a_model_with_a_decoder_of_its_own_is_read(directory):
+    tensors, expected = weights(directory), huggingface.read(directory)
+    put(directory, tensors | {DECODER: tensors[WORDS] + 1})
+    config = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": False}))
+    with pytest.warns(InputWarning, match="decoder has weights of its own.*heads of the pretraining are left out"):
+        found = huggingface.read(directory)
+    assert not found.heads.keys() & OBJECTIVES.keys()
+    assert found.encoder.keys() == expected.encoder.keys()
+    assert all(torch.equal(found.encoder[name], value) for name, value in expected.encoder.items())
 
 
 @pytest.mark.parametrize("layers", [1, 3, 10**9, 10**18])

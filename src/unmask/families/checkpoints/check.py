@@ -218,12 +218,19 @@ def _head_shapes(form: Format, body: Encoder) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def check_decoder(form: Format, tensors: dict[str, Tensor], path: Path) -> None:
-    """Remove the vocabulary decoder from the tensors.
+def take_decoder(form: Format, config: Mapping[str, Any], tensors: dict[str, Tensor], path: Path) -> bool:
+    """Remove the vocabulary decoder from the tensors; return whether it is one of its own, not the token embeddings.
 
     Raises:
-        UserError: the decoder differs from the token embeddings.
+        UserError: it differs from the token embeddings, but config.json states that they are tied.
     """
     decoder = tensors.pop(form.decoder, None)
-    if decoder is not None and not torch.equal(decoder, tensors[form.words]):
-        raise UserError("the decoder is not tied to the word embeddings, which no supported model has", file=path)
+    if decoder is None or torch.equal(decoder, tensors[form.words]):
+        return False
+    if config.get("tie_word_embeddings", True):
+        raise UserError(
+            "the decoder is not the word embeddings, to which config.json ties it",
+            file=path,
+            remedy="if it was trained apart from them, set tie_word_embeddings to false in config.json",
+        )
+    return True

@@ -15,6 +15,7 @@ weights are refused unless explicitly allowed, and then read with `weights_only`
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -28,7 +29,7 @@ from torch import Tensor
 from unmask.data.text.files import require_regular
 from unmask.data.text.whole_files import read_object, write_json
 from unmask.families import FAMILIES, BodySettings, Family, family_of
-from unmask.families.checkpoints.check import BUFFERS, body_on_meta, check, check_decoder
+from unmask.families.checkpoints.check import BUFFERS, body_on_meta, check, take_decoder
 from unmask.families.checkpoints.config_file import (
     CLASSES,
     MULTI_LABEL,
@@ -67,7 +68,7 @@ from unmask.families.format import SHARED_KEY, Format, Pretrained
 from unmask.nn.encoders.encoder import Encoder
 from unmask.objectives import OBJECTIVES
 from unmask.support.durable import replace_file
-from unmask.support.errors import UserError, nearest
+from unmask.support.errors import InputWarning, UserError, nearest
 from unmask.support.messages import argument
 
 POOLED_TASKS = ("regression", "classification", "multi_label")
@@ -142,7 +143,7 @@ def read(directory: Path, *, allow_pickle: bool = False) -> Pretrained:
     known = [name for name in stored_names if _is_known(form, name)]
     stored = load([stored_names[name] for name in known])
     tensors = {name: stored[stored_names[name]] for name in known}
-    check_decoder(form, tensors, path)
+    untied = take_decoder(form, config, tensors, path)
     try:
         settings, body = form.loaded(settings, tensors, shape.state_dict())
     except ValueError as error:
@@ -155,6 +156,14 @@ def read(directory: Path, *, allow_pickle: bool = False) -> Pretrained:
     if not isinstance(task, dict) or "downstream" not in task:
         for head, names in find_heads(form, tensors, path, classifier_head(form, config, tensors, path)).items():
             heads[head] = {**names, **heads.get(head, {})}  # some parts may be in our own format
+    if untied:
+        heads = {head: names for head, names in heads.items() if head not in OBJECTIVES}
+        warnings.warn(
+            f"{path}: the decoder has weights of its own, which is not implemented for {form.model_type}; the heads of "
+            "the pretraining are left out",
+            InputWarning,
+            stacklevel=2,
+        )
     if not heads.keys() - OBJECTIVES.keys():
         unknown = [name for name in stored_names if not _is_known(form, name) and not name.endswith(BUFFERS)]
         warn_of_unknown_head(config, unknown, path)
