@@ -106,9 +106,10 @@ def test_documents_are_limited_and_skipped_ones_noted(tmp_path):
     path.write_text('{"text": "one"}\n{"title": "two"}\n{"text": "three"}\n{"text": "four"}\n')
     documents, notes = read_texts([path], TextOptions(), 2)
     assert documents == ["one", "three"]
-    assert len(notes) == 1
-    assert notes[0].startswith("skipped: 1 document: ")
-    assert f"{path}:2: no field 'text'" in notes[0]
+    skipped, remedy = notes
+    assert skipped.startswith("skipped: 1 document: ")
+    assert f"{path}:2: no field 'text'" in skipped
+    assert remedy.startswith("to read the first skipped document: ")
     assert read_texts([path], TextOptions())[0] == ["one", "three", "four"]
     with pytest.raises(UserError, match="has no effect"):
         read_texts([path], TextOptions(documents="file"))

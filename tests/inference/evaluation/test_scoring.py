@@ -91,6 +91,27 @@ def share_of_first(examples, predictions, labels):
     return lambda chosen: 100 * float(right[chosen].sum() / max(1, gold[chosen].sum()))
 
 
+@pytest.mark.parametrize(
+    ("task", "labels", "lines", "biases", "told"),
+    [
+        (Classification(length=16), ("no", "yes"), ["text\tlabel", "a\tno", "b\tyes"], [0, 99], "'yes' is"),
+        (MultiLabel(length=16), ("no", "yes"), ["text\tlabel", "a\tno", "b\tyes,no"], [-99, -99], "no label is"),
+        (MultiLabel(length=16), ("no", "yes"), ["text\tlabel", "a\tno", "b\tyes,no"], [99, 99], "'no, yes' is"),
+        (TokenClassification(length=16), ("B-X", "O"), ["a B-X", "", "b O", ""], [0, 99], "no label is"),
+    ],
+)
+def test_the_same_prediction_for_all_examples_is_noted(tokenizer, tmp_path, task, labels, lines, biases, told):
+    path = tmp_path / ("data.conll" if isinstance(task, TokenClassification) else "data.tsv")
+    path.write_text("\n".join(lines))
+    constant = model(tokenizer, task, labels)
+    constant.heads[task.part]["out.bias"] = torch.tensor(biases, dtype=torch.float32)
+    note = f"{told} predicted for all 2 examples: the model tells none of them apart"
+    assert note in evaluate_task(constant, [path], columns={})["notes"]
+    examples = task.read([path], columns={})
+    assert score_examples(Predictor(constant), examples)["warnings"] == [note]
+    assert "warnings" not in score_examples(Predictor(constant), examples[:1])
+
+
 def test_metrics_of_other_packages_are_added(tokenizer, pairs, tmp_path, monkeypatch):
     monkeypatch.setitem(METRICS._components, "share_of_first", share_of_first)
     first, second = (model(tokenizer, Classification(length=16), NLI, seed=seed) for seed in (0, 1))

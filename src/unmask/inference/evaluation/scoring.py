@@ -34,7 +34,7 @@ from unmask.objectives import OBJECTIVES
 from unmask.objectives.learner import Learner, loss_weights
 from unmask.objectives.objective import Objective
 from unmask.support.durable import replace_file
-from unmask.support.errors import UserError, nearest
+from unmask.support.errors import UserError, counted, nearest
 from unmask.support.messages import argument
 from unmask.tasks.gold_labels import describe_unseen
 from unmask.tasks.holding_out import describe_overlap, without
@@ -109,7 +109,7 @@ def evaluate_task(
     if known := as_sources(trained_on):
         train = model.task.read(known, columns=as_columns(columns), kind=kind)
         result["without_training_examples"] = _unseen(model.task, train, examples, first, notes)
-    if notes:
+    if notes := [*notes, *result.pop("warnings", ())]:
         result["notes"] = notes
     if other is not None:
         second = _measure(model, examples, other.run(examples), metrics)
@@ -141,7 +141,7 @@ def _unseen(
 
 
 def score_examples(predictor: Predictor, examples: Sequence[Any]) -> dict[str, Any]:
-    """Return `{task, metrics, intervals, examples}` of a fine-tuned model, and the `details` of the task.
+    """Return `{task, metrics, intervals, examples}` of a fine-tuned model, the `details` of the task, and `warnings`.
 
     Scores are times 100; `intervals` are 95 % confidence intervals.
     """
@@ -177,7 +177,21 @@ def _scores(
         "examples": len(examples),
         **task.details(examples, predictions, model.labels),
     }
+    if told := describe_constant(task, examples, predictions):
+        result["warnings"] = [told]
     return result, measure
+
+
+def describe_constant(task: Task, examples: Sequence[Any], predictions: Sequence[Any]) -> str:
+    """Return a warning that a model predicts the same labels for all examples, which differ in theirs, or ""."""
+    if len({task.labels_of(example) for example in examples}) < 2:
+        return ""
+    predicted = {task.labels_of(example) for example in task.labelled(examples, predictions)}
+    if len(predicted) > 1:
+        return ""
+    (labels,) = predicted
+    same = f"'{', '.join(dict.fromkeys(labels))}' is" if labels else "no label is"
+    return f"{same} predicted for all {counted(len(examples), 'example')}: the model tells none of them apart"
 
 
 def _check_comparable(model: Model, other: Model, names: tuple[str, str]) -> None:

@@ -28,6 +28,7 @@ from unmask.inference.backend import TorchBackend
 from unmask.inference.bench import measure_engines
 from unmask.inference.evaluation.language_models import document_bits, likelihood_of_bits
 from unmask.inference.evaluation.likelihood import Likelihood, TokenizedText
+from unmask.inference.evaluation.scoring import describe_constant
 from unmask.inference.predictor import Predictor
 from unmask.metrics.intervals import intervals, measure_all, resampled
 from unmask.model.directory import find
@@ -297,6 +298,8 @@ def learn_and_score(cell: Cell, folder: Path, needed: Mapping[str, Path], machin
     wrong = [] if cell.seed else _listed(task.mistakes(examples, predictions, model.labels), tested)
     replace_file(folder / MISTAKES, msgspec.json.encode(wrong))
     parameters = sum(value.numel() for value in model.encoder.parameters())
+    constant = describe_constant(task, examples, predictions)
+    notes = [*ready.data.notes, f"{cell.arm}: {constant}" if constant else ""]
     recipe = ready.recipe
     return {
         "metric": metric,
@@ -312,7 +315,7 @@ def learn_and_score(cell: Cell, folder: Path, needed: Mapping[str, Path], machin
         "memory": memory,
         "parameters": parameters,
         "learning_rate": None if recipe.budget.epochs == 0 else recipe.optimizer.learning_rate,
-        "notes": [rendered(str(note)) for note in ready.data.notes if note],
+        "notes": [rendered(str(note)) for note in notes if note],
     }
 
 

@@ -248,7 +248,10 @@ def _finish(
     """Evaluate the finished model as `evaluate` does; write the model, the scores, the plots and the report."""
     recipe, data, trained_on = ready.recipe, ready.data, len(ready.split.train)
     model, result = score_trained(ready, machine, display)
-    warnings = [describe_overfitting(run.read_metrics("heldout"), len(ready.held.samples), recipe.budget)]
+    warnings = [
+        *result.pop("warnings", ()),
+        describe_overfitting(run.read_metrics("heldout"), len(ready.held.samples), recipe.budget),
+    ]
     if not (ready.reuses_head or recipe.probe or recipe.task.head.weightless):
         name = f"{recipe.task.part}_loss"
         warnings.append(describe_plateau([line[name] for line in run.read_metrics("train") if name in line]))

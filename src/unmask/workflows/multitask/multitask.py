@@ -279,7 +279,7 @@ def _finish(
             model, scores[name] = score_trained(part, machine, display)
             save_trained(aside / name, part, model, scores[name])
             if warning := describe_training(run, name, mixture, read):
-                scores[name]["warnings"] = [warning]
+                scores[name].setdefault("warnings", []).append(warning)
             summaries[name] = TaskSummary(part.recipe.task.card.title, len(part.split.train), read, scores[name])
         write_tasks(aside, mixture.parts)
     replace_file(run.path / SCORES, msgspec.json.format(msgspec.json.encode(scores)))
