@@ -5,9 +5,11 @@ import os
 import random
 import signal
 import sys
+import time
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -284,6 +286,20 @@ def _seed():
 def _environment(monkeypatch):
     """Undo what a command line that runs in this process sets for processes that it starts."""
     monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+
+
+@pytest.fixture
+def replace_time(monkeypatch):
+    """Replaces functions of `time` for some modules.
+
+    Replaced in `time` itself, they would be those of all threads: the event loop of a server would sleep for hours.
+    """
+
+    def replace(*modules, **functions):
+        for module in modules:
+            monkeypatch.setattr(module, "time", SimpleNamespace(**{**vars(time), **functions}))
+
+    return replace
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """The tests mirror the packages of the source; no file is too long, and no helper is written twice."""
 
 import ast
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -30,6 +31,12 @@ def test_no_test_file_is_too_long():
 
 def test_no_helper_is_in_two_files():
     assert repeated({path.relative_to(TESTS): path.read_text(encoding="utf8") for path in FILES}) == {}
+
+
+def test_no_test_replaces_the_time_of_other_threads():
+    replaced = re.compile(r"""setattr\((\w+\.)?time, |setattr\(["']time\.""")
+    found = [path.name for path in FILES if replaced.search(path.read_text(encoding="utf8"))]
+    assert found == [], "use the fixture replace_time"
 
 
 def functions(source):

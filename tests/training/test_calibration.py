@@ -16,9 +16,9 @@ from unmask.training.runs.display import Display
 from .conftest import CPU, assert_equal, started, weights
 
 
-def test_a_budget_in_minutes_is_converted_into_steps_once(small, trainer, monkeypatch):
+def test_a_budget_in_minutes_is_converted_into_steps_once(small, trainer, replace_time):
     clock = itertools.count(0, 0.5)
-    monkeypatch.setattr(loop.time, "perf_counter", lambda: next(clock))
+    replace_time(loop, calibration, perf_counter=lambda: next(clock))
     one = trainer(small(budget={"minutes": 2.0}, schedule={"warmup": 0.9}))
     start = weights(one)
     one.start()
@@ -37,7 +37,7 @@ def test_a_budget_in_minutes_is_converted_into_steps_once(small, trainer, monkey
 class Clock:
     """A clock on which a step takes the seconds that `pace` says, of the number of steps before; of -1 when timed."""
 
-    def __init__(self, monkeypatch, pace):
+    def __init__(self, monkeypatch, replace_time, pace):
         self.now, self.pace, backward = 0.0, pace, Trainer._backward
 
         def timed(trainer, *others, **settings):
@@ -45,7 +45,7 @@ class Clock:
             return backward(trainer, *others, **settings)
 
         monkeypatch.setattr(Machine, "matmul_peak", lambda self: 1e12)
-        monkeypatch.setattr(loop.time, "perf_counter", lambda: self.now)
+        replace_time(loop, calibration, perf_counter=lambda: self.now)
         monkeypatch.setattr(Trainer, "_backward", timed)
 
 
@@ -58,8 +58,10 @@ class Clock:
         (lambda step: 1.0 if step < 20 else 0.5, 56, 64),
     ],
 )
-def test_a_budget_in_minutes_is_kept_when_steps_take_another_time(small, trainer, monkeypatch, pace, shortest, longest):
-    Clock(monkeypatch, pace)
+def test_a_budget_in_minutes_is_kept_when_steps_take_another_time(
+    small, trainer, monkeypatch, replace_time, pace, shortest, longest
+):
+    Clock(monkeypatch, replace_time, pace)
     one = started(trainer, small(budget={"minutes": 1.0}))
     one.train()
     assert one.progress.step == one.progress.total
@@ -69,25 +71,25 @@ def test_a_budget_in_minutes_is_kept_when_steps_take_another_time(small, trainer
     assert rates[-1] < max(rates) / 20, "the schedule ends with the budget"
 
 
-def test_a_larger_budget_has_no_fewer_steps_where_they_take_longer(small, trainer, monkeypatch):
-    Clock(monkeypatch, lambda step: 1.0)
+def test_a_larger_budget_has_no_fewer_steps_where_they_take_longer(small, trainer, monkeypatch, replace_time):
+    Clock(monkeypatch, replace_time, lambda step: 1.0)
     one = started(trainer, small(budget={"minutes": 1.0}))
     one.save()
     one.saver.wait()
-    Clock(monkeypatch, lambda step: 3.0)
+    Clock(monkeypatch, replace_time, lambda step: 3.0)
     again = trainer(small(budget={"minutes": 2.0}), resume=True)
     again.resume()
     assert again.progress.total == one.progress.total == 60
 
 
-def test_a_resumed_run_keeps_its_number_of_steps(small, trainer, monkeypatch):
-    Clock(monkeypatch, lambda step: 1.0)
+def test_a_resumed_run_keeps_its_number_of_steps(small, trainer, monkeypatch, replace_time):
+    Clock(monkeypatch, replace_time, lambda step: 1.0)
     one = started(trainer, small(budget={"minutes": 1.0}))
     for _ in range(5):
         one.step()
     one.save()
     one.saver.wait()
-    Clock(monkeypatch, lambda step: 2.0)
+    Clock(monkeypatch, replace_time, lambda step: 2.0)
     again = trainer(small(budget={"minutes": 1.0}), resume=True)
     again.resume()
     again.train()
@@ -95,9 +97,9 @@ def test_a_resumed_run_keeps_its_number_of_steps(small, trainer, monkeypatch):
 
 
 @pytest.mark.parametrize(("steps", "expected"), [(200, 80), (50, 50)])
-def test_a_limit_in_minutes_shortens_a_budget(small, trainer, monkeypatch, steps, expected):
+def test_a_limit_in_minutes_shortens_a_budget(small, trainer, replace_time, steps, expected):
     clock = itertools.count(0, 0.5)  # 1.5 seconds a step, as above
-    monkeypatch.setattr(loop.time, "perf_counter", lambda: next(clock))
+    replace_time(loop, calibration, perf_counter=lambda: next(clock))
     one = started(trainer, small(budget={"steps": steps, "max_minutes": 2.0}))
     assert one.progress.total == expected
     assert one.settings.schedule.factor(expected - 1, one.progress.total) < 2 / expected, "the schedule fits"
@@ -134,7 +136,7 @@ def test_stages_that_have_ended_do_not_begin_again(staged, trainer, slow, monkey
 
 
 @pytest.fixture
-def slow(monkeypatch):
+def slow(monkeypatch, replace_time):
     """A fake clock: a step takes 1 s at the short length and 5 s at the long one."""
     monkeypatch.setattr(Machine, "matmul_peak", lambda self: 1e12)
     now, backward = 0.0, Trainer._backward
@@ -144,7 +146,7 @@ def slow(monkeypatch):
         now += 5.0 if max(batch.tokens.offsets.diff().max() for batch in micro_batches) > 16 else 1.0
         return backward(self, micro_batches, *others, **settings)
 
-    monkeypatch.setattr(loop.time, "perf_counter", lambda: now)
+    replace_time(loop, calibration, perf_counter=lambda: now)
     monkeypatch.setattr(Trainer, "_backward", timed)
 
 

@@ -15,7 +15,7 @@ from unmask.training.machine import KERNELS, Machine, choose_machine, keep_few_k
 
 
 @pytest.fixture
-def products(monkeypatch):
+def products(monkeypatch, replace_time):
     """Makes each product take 0.01 s, the 25th half of it; returns the operands of all."""
     seen, now = [], [0.0]
 
@@ -24,7 +24,7 @@ def products(monkeypatch):
         now[0] += 0.005 if len(seen) == 25 else 0.01
 
     monkeypatch.setattr(machine, "PEAK_SECONDS", 0.3)
-    monkeypatch.setattr(machine.time, "perf_counter", lambda: now[0])
+    replace_time(machine, perf_counter=lambda: now[0])
     monkeypatch.setattr(machine, "_ways", lambda machine: [multiply])
     return seen
 

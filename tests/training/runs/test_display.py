@@ -54,9 +54,9 @@ def test_a_line_shows_speed_and_share_of_the_peak(lines):
     assert lines([STEP]) == ["step 1/10  loss 5.000  0 s left  6,700 tokens/s  410 GFLOP/s"]
 
 
-def test_the_time_left_knows_that_later_steps_are_longer(lines, monkeypatch):
+def test_the_time_left_knows_that_later_steps_are_longer(lines, replace_time):
     seconds = 0.0
-    monkeypatch.setattr(display.time, "monotonic", lambda: seconds)
+    replace_time(display, monotonic=lambda: seconds)
 
     def steps():
         nonlocal seconds
@@ -76,10 +76,10 @@ def test_T14_a_skipped_step_does_not_hide_the_loss(lines):
     assert "loss 5.000" in third
 
 
-def test_work_items_are_counted_as_they_are_done(monkeypatch, capsys):
+def test_work_items_are_counted_as_they_are_done(monkeypatch, replace_time, capsys):
     seconds = 0.0
     monkeypatch.setattr(display, "LINE_SECONDS", -1)
-    monkeypatch.setattr(display.time, "monotonic", lambda: seconds)
+    replace_time(display, monotonic=lambda: seconds)
     for _ in Display().count([[100, 400], [1500]], sum):
         seconds += 2
     assert capsys.readouterr().err.splitlines() == [

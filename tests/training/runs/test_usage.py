@@ -16,9 +16,9 @@ from unmask.training.runs.usage import Usage, UsageLog, check_price, describe_us
 RECIPE = 'name = "tiny"\n'
 
 
-def test_the_usage_of_each_start_adds_up(tmp_path, monkeypatch):
+def test_the_usage_of_each_start_adds_up(tmp_path, monkeypatch, replace_time):
     clock = {"wall": 100.0, "cpu": 7.0}
-    monkeypatch.setattr(time, "monotonic", lambda: clock["wall"])
+    replace_time(module, monotonic=lambda: clock["wall"])
     monkeypatch.setattr(module, "_cpu_seconds", lambda: clock["cpu"])
     path = tmp_path / "usage.json"
     first = UsageLog(path)

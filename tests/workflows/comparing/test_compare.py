@@ -175,7 +175,7 @@ def test_speed_is_measured_last(inputs):
     assert kinds[-2:] == ["cost", "cost"] and kinds.count("cost") == 2
 
 
-def test_speed_is_not_measured_while_another_cell_is_computed(inputs, finished, tmp_path, monkeypatch):
+def test_speed_is_not_measured_while_another_cell_is_computed(inputs, finished, tmp_path, replace_time):
     """Two cells of costs and one of a score are left, and another process has the latter for a while."""
     out = tmp_path / "out"
     shutil.copytree(finished[0], out)
@@ -192,13 +192,13 @@ def test_speed_is_not_measured_while_another_cell_is_computed(inputs, finished, 
         if len(seen) == 2:
             lock.release()
 
-    monkeypatch.setattr(work.time, "sleep", pause)
+    replace_time(work, sleep=pause)
     work.work(plan, out, choose_machine("cpu", "float32"), attempt="again", quiet=True)
     assert seen == [["cost", "cost", "score"]] * 2
     assert all(result_of(out, cell) for cell in left)
 
 
-def test_results_are_read_once_while_others_compute(inputs, finished, tmp_path, monkeypatch):
+def test_results_are_read_once_while_others_compute(inputs, finished, tmp_path, monkeypatch, replace_time):
     out = tmp_path / "out"
     shutil.copytree(finished[0], out)
     plan = planned(inputs)
@@ -212,7 +212,7 @@ def test_results_are_read_once_while_others_compute(inputs, finished, tmp_path, 
         if len(pauses) == 5:
             lock.release()
 
-    monkeypatch.setattr(work.time, "sleep", pause)
+    replace_time(work, sleep=pause)
     monkeypatch.setattr(work, "_seconds_left", lambda *given: 0.0)
     work.work(plan, out, choose_machine("cpu", "float32"), attempt="again", quiet=True)
     assert len(pauses) == 5 and pauses[0] <= len(plan.cells)
@@ -309,7 +309,7 @@ def test_a_process_that_ends_three_times_has_failed(inputs, finished, tmp_path):
     assert "3 times" in failure_of(out, cell).error
 
 
-def test_what_another_process_computes_is_left_to_it(inputs, finished, tmp_path, monkeypatch):
+def test_what_another_process_computes_is_left_to_it(inputs, finished, tmp_path, monkeypatch, replace_time):
     out, plan = shutil.copytree(finished[0], tmp_path / "out"), planned(inputs)
     (cell,) = (cell for cell in plan.of("score") if (cell.arm, cell.seed) == ("random", 1))
     folder = out / "cells" / cell.key
@@ -317,7 +317,7 @@ def test_what_another_process_computes_is_left_to_it(inputs, finished, tmp_path,
     (folder / "result.json").unlink()
     lock = acquire(folder / ".lock")
     monkeypatch.setattr(compute, "COMPUTE", {})
-    monkeypatch.setattr(work.time, "sleep", lambda seconds: (folder / "result.json").write_bytes(result))  # it finishes
+    replace_time(work, sleep=lambda seconds: (folder / "result.json").write_bytes(result))  # it finishes
     work.work(plan, out, choose_machine("cpu", "float32"), attempt="this", quiet=True)
     lock.release()
     assert failure_of(out, cell) is None

@@ -57,10 +57,10 @@ def test_the_report_has_the_comparison_once(tmp_path, monkeypatch):
     assert [one["name"] for one in json.loads((tmp_path / "comparison.json").read_text())] == ["teacher", "student"]
 
 
-def test_models_are_timed_in_turns_and_a_slow_round_does_not_count(teacher, teacher_model, monkeypatch):
+def test_models_are_timed_in_turns_and_a_slow_round_does_not_count(teacher, teacher_model, monkeypatch, replace_time):
     clock, order = [0.0], []
     monkeypatch.setattr(comparison, "ROUNDS", 3)
-    monkeypatch.setattr(comparison.time, "perf_counter", lambda: clock[0])
+    replace_time(comparison, perf_counter=lambda: clock[0])
 
     def run_of(name, seconds):
         def run(texts):
