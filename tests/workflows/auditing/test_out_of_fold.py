@@ -11,6 +11,7 @@ from unmask.workflows.auditing import out_of_fold
 from unmask.workflows.auditing.out_of_fold import (
     judge_classes,
     judge_sets,
+    neighbor_shares,
     text_vectors,
     with_neighbors,
     word_vectors,
@@ -52,26 +53,32 @@ def test_neighbors_are_those_of_scikit_learn(seed, block, monkeypatch):
     monkeypatch.setattr(out_of_fold, "BLOCK", block)
     features, labels, folds = data(seed)
     targets, classes = torch.from_numpy(labels), labels.max() + 1
-    alone = out_of_fold.out_of_fold(features, targets, folds, classes)
-    expected = np.empty_like(alone)
+    expected = np.empty((len(labels), classes))
     for fold in np.unique(folds):
         inside, outside = folds != fold, folds == fold
         center = features[inside].numpy().mean(0)
-        vote = KNeighborsClassifier(
-            out_of_fold.NEIGHBORS, weights=lambda distances: np.exp((1 - distances**2 / 2) / 0.2)
-        )
+        vote = KNeighborsClassifier(out_of_fold.NEIGHBORS, weights=lambda apart: np.exp((1 - apart**2 / 2) / 0.2))
         vote.fit(normalize(features[inside].numpy() - center), labels[inside])
-        expected[outside] = vote.predict_proba(normalize(features[outside].numpy() - center)) + out_of_fold.SMOOTHING
-    expected *= alone
-    together = with_neighbors(features, targets, folds, classes)
-    np.testing.assert_allclose(together, expected / expected.sum(1, keepdims=True), atol=1e-5)
+        expected[outside] = vote.predict_proba(normalize(features[outside].numpy() - center))
+    np.testing.assert_allclose(neighbor_shares(features, targets, folds, classes), expected, atol=1e-5)
+
+
+def test_neighbors_count_where_they_agree_with_clearly_more_labels():
+    rng, folds = np.random.default_rng(0), np.arange(200) % 4
+    signs = rng.choice([-1, 1], (200, 2))
+    places = torch.from_numpy(signs * 3 + rng.normal(size=(200, 2)))
+    across, beside = (torch.from_numpy(which.astype(int)) for which in (signs.prod(1) > 0, signs[:, 0] > 0))
+    for targets, more in ((across, True), (beside, False)):  # which no plane tells apart, and which one does
+        alone, chosen = (function(places, targets, folds, 2) for function in (out_of_fold.out_of_fold, with_neighbors))
+        assert ((chosen.argmax(1) == targets.numpy()).mean() > 0.9) and (chosen != alone).any() == more
+        np.testing.assert_allclose(chosen.sum(1), 1)
 
 
 def test_fewer_examples_than_neighbors():
     features, folds = torch.eye(4)[[0, 1, 0, 1]], np.array([0, 0, 1, 1])
-    probabilities = with_neighbors(features, torch.tensor([0, 1, 0, 1]), folds, 2)
-    assert probabilities.argmax(1).tolist() == [0, 1, 0, 1]
-    np.testing.assert_allclose(probabilities.sum(1), 1)
+    shares = neighbor_shares(features, torch.tensor([0, 1, 0, 1]), folds, 2)
+    assert shares.argmax(1).tolist() == [0, 1, 0, 1]
+    np.testing.assert_allclose(shares.sum(1), 1)
 
 
 def test_the_strength_with_the_smallest_loss_is_chosen(monkeypatch):

@@ -7,10 +7,10 @@ The vector of a text is the mean of its tokens in the last layer, that of a word
 are scaled to a mean of 0 and a standard deviation of 1 by those that the probe is trained on. How strongly it is
 regularized is chosen among `STRENGTHS` by the loss on the first fold.
 
-What a probe says of a text is multiplied by what the texts nearest to it are labeled (`with_neighbors`): a probe fits
-part of the wrong labels if there are few examples of many classes, and neighbors have other mistakes. Of words, whose
-classes planes part well, a probe alone ranks more wrong labels first. What fine-tuned models say, if they are trained
-(finetuned.py), is averaged with that geometrically.
+What a probe says of a text is multiplied by what the texts nearest to it are labeled (`with_neighbors`), if that agrees
+with clearly more labels: a probe that has few examples of many classes fits wrong labels, too, and neighbors make other
+mistakes. Of words, whose classes planes part well, a probe alone ranks more wrong labels first. What fine-tuned models
+say, if they are trained (finetuned.py), is averaged with that geometrically.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ TEMPERATURE = 0.2
 """What cosines are divided by before their exponentials weight the neighbors."""
 SMOOTHING = 1e-3
 """Added to probabilities that others are multiplied by, so that none rules out a class by itself."""
+ERRORS = 2.0
+"""Standard errors by which more labels must be agreed with for neighbors to count."""
 Estimate = Callable[[Tensor, Tensor, np.ndarray, int], np.ndarray]
 """Returns out-of-fold probabilities; see `out_of_fold`."""
 
@@ -192,10 +194,22 @@ def out_of_fold(features: Tensor, targets: Tensor, folds: np.ndarray, classes: i
 
 
 def with_neighbors(features: Tensor, targets: Tensor, folds: np.ndarray, classes: int) -> np.ndarray:
-    """Return the probabilities of `out_of_fold` times the shares of the classes among the nearest examples.
+    """Return the probabilities of `out_of_fold`, or their products with `neighbor_shares`.
 
-    The neighbors are of other folds, too, and weighted by the softmax of their cosines. Arguments and result are those
-    of `out_of_fold`, with one class for each example.
+    The products are returned if they agree with more labels by at least two standard errors. Arguments and result are
+    those of `out_of_fold`, with one class for each example.
+    """
+    alone = out_of_fold(features, targets, folds, classes)
+    together = _product(alone, neighbor_shares(features, targets, folds, classes))
+    agrees, alone_agrees = (part.argmax(1) == targets.numpy() for part in (together, alone))
+    gained, lost = (agrees & ~alone_agrees).sum(), (alone_agrees & ~agrees).sum()
+    return together if gained - lost > ERRORS * np.sqrt(gained + lost) else alone
+
+
+def neighbor_shares(features: Tensor, targets: Tensor, folds: np.ndarray, classes: int) -> np.ndarray:
+    """Return the share of each class among the nearest examples of other folds, weighted by the softmax of cosines.
+
+    Arguments and result are those of `out_of_fold`, with one class for each example.
     """
     vectors, numbers, labels = features.float(), torch.from_numpy(folds), one_hot(targets, classes).float()
     shares = torch.empty(len(folds), classes)
@@ -213,7 +227,7 @@ def with_neighbors(features: Tensor, targets: Tensor, folds: np.ndarray, classes
                 for places, cosines in nearest.results()
             ]
         )
-    return _product(out_of_fold(features, targets, folds, classes), shares.double().numpy())
+    return shares.double().numpy()
 
 
 def _scaled(inside: Tensor, outside: Tensor) -> tuple[Tensor, Tensor]:
