@@ -12,7 +12,8 @@ MODEL = ("--model", "{line}/tuned")
 
 def test_evaluate_a_classifier(line):
     output, errors = run_process("evaluate", "--model", line / "tuned", "--data", line / "train.tsv", "--json")
-    assert (output.count("\n"), errors) == (1, "")
+    assert output.count("\n") == 1
+    assert not errors or errors.endswith("predicted for all 30 examples: the model tells none of them apart\n")
     result = json.loads(output)
     assert result.keys() >= {"task", "metrics", "intervals", "examples", "seconds"}
     assert (result["task"], result["examples"]) == ("classification", 30)

@@ -74,7 +74,7 @@ FILES = ("--train", "{line}/train.tsv")
             ("finetune", "classification", *MODEL, "--train", "{here}/no.tsv", "--out", "{here}/r"),
             "no.tsv: cannot be read",
         ),
-        (("finetune", "classification", *MODEL, "--train", "{line}/run", "--out", "{here}/r"), "pass --format"),
+        (("finetune", "classification", *MODEL, "--train", "{line}/run", "--out", "{here}/r"), "directory, but none"),
         (("finetune", "classification", *MODEL, "--train", "{here}/empty.txt", "--out", "{here}/r"), "no examples"),
         (
             ("finetune", "classification", *MODEL, *FILES, "--columns", "label=stars", "--out", "{here}/r"),

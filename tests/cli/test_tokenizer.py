@@ -233,7 +233,8 @@ def test_skipped_documents_are_reported(tmp_path, text_file, capsys):
     (tmp_path / "bad.txt").write_bytes(text_file.read_bytes() + b"\n\ncaf\xe9\n")
     given = ["tokenizer", "train", str(tmp_path / "bad.txt"), "--vocab-size", "170", "--out", str(tmp_path / "out")]
     assert main(given) == 0
-    skipped, count = capsys.readouterr().err.splitlines()
+    skipped, remedy, count = capsys.readouterr().err.splitlines()
+    assert remedy.startswith("to read the first skipped document: pass --encoding")
     assert count == f"tokenizer with 170 tokens: {tmp_path / 'out'}"
     assert skipped.startswith(f"skipped: 1 document: {tmp_path / 'bad.txt'}:")
 

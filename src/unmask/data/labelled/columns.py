@@ -28,6 +28,8 @@ PAIRS = (
 """Names of the columns with the texts of a pair, unless `columns` gives others."""
 TEXTS = ("text", "sentence", "review", "content", "text_a")
 """Names of the text column, if a file has no pairs."""
+PRODIGY = "_task_hash"
+"""A key of all records of Prodigy, whose `answer` says whether the label is that of the text."""
 SECONDS = ("answer", "response", "context", "passage", "evidence", "hypothesis", "positive")
 """Names of what may be the second text of a pair whose first one is called something else."""
 LABELS = ("label", "labels", "gold_label", "class", "sentiment", "Quality", "is_duplicate", "entailment_judgment")
@@ -285,7 +287,7 @@ class Wanted:
                     f"the {column} is {' and '.join(map(repr, read))}; "
                     f"{argument('columns', {column: others[0]})} would read another column"
                 )
-        second = next((header for header in headers if header.casefold() in SECONDS), None)
+        second = next((header for header in headers if header.casefold() in SECONDS and PRODIGY not in headers), None)
         if second and not self.columns.keys() & {"text", "text_b"} and "text_b" not in indices and "text" in indices:
             first = headers[indices["text"]]
             yield (

@@ -19,7 +19,7 @@ from typing import Any, TypeGuard
 
 import msgspec
 
-from unmask.data.labelled.columns import SINGLE, Fields, SelectedColumns, Wanted
+from unmask.data.labelled.columns import PRODIGY, SINGLE, Fields, SelectedColumns, Wanted
 from unmask.data.labelled.delimited import OWN, SEPARATORS, DelimitedFile, Line, distinct_names
 from unmask.data.labelled.json_file import suffix_of
 from unmask.data.labelled.label_cells import Cell, check_decoded, check_name
@@ -37,8 +37,6 @@ TEXTS = ("text", "text_b")
 """Our names of the columns of texts."""
 NAMES = (*TEXTS, COLUMN, "label")
 """Our names of all columns."""
-PRODIGY = "_task_hash"
-"""A key of all records of Prodigy, whose `answer` says whether the label is that of the text."""
 
 
 class Row(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):  # nothing in it refers back to it

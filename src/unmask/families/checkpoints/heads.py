@@ -37,7 +37,7 @@ NAMED = ("classification", "multi_label", "token_classification")
 """Task heads whose outputs have names."""
 NUMBERS = frozenset({"regression", "ranking"})
 """Task heads with one output, a number."""
-PRETRAINED = ("Model", "ForMaskedLM", "ForPreTraining", "ForCausalLM")
+PRETRAINED = ("Model", "ForMaskedLM", "ForPreTraining", "ForCausalLM", "ColBERT")
 """Ends of the names of classes without a head for a task."""
 _MULTI_LABEL = re.compile(r"Multi_?[Ll]abel")
 """What is in the names of such classes that others wrote, whose config.json may say nothing else of it."""
