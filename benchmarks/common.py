@@ -140,6 +140,7 @@ def about() -> dict[str, Any]:
     if "--runs" in arguments:  # a folder of this machine
         at = arguments.index("--runs")
         del arguments[at : at + 2]
+    arguments = [Path(word).name if Path(word).is_absolute() else word for word in arguments]  # of this machine, too
     return {
         "command": shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *arguments]),
         "commit": commit.stdout.strip(),
