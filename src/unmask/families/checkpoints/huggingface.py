@@ -15,7 +15,6 @@ weights are refused unless explicitly allowed, and then read with `weights_only`
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -68,7 +67,7 @@ from unmask.families.format import SHARED_KEY, Format, Pretrained
 from unmask.nn.encoders.encoder import Encoder
 from unmask.objectives import OBJECTIVES
 from unmask.support.durable import replace_file
-from unmask.support.errors import InputWarning, UserError, nearest
+from unmask.support.errors import UserError, nearest
 from unmask.support.messages import argument
 
 POOLED_TASKS = ("regression", "classification", "multi_label")
@@ -158,12 +157,6 @@ def read(directory: Path, *, allow_pickle: bool = False) -> Pretrained:
             heads[head] = {**names, **heads.get(head, {})}  # some parts may be in our own format
     if untied:
         heads = {head: names for head, names in heads.items() if head not in OBJECTIVES}
-        warnings.warn(
-            f"{path}: the decoder has weights of its own, which is not implemented for {form.model_type}; the heads of "
-            "the pretraining are left out",
-            InputWarning,
-            stacklevel=2,
-        )
     if not heads.keys() - OBJECTIVES.keys():
         unknown = [name for name in stored_names if not _is_known(form, name) and not name.endswith(BUFFERS)]
         warn_of_unknown_head(config, unknown, path)
