@@ -27,7 +27,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from unmask.data.labelled.json_file import Place, claim, decode_object, suffix_of
-from unmask.data.labelled.records import has_rows, read_placed
+from unmask.data.labelled.records import has_rows, read_records
 from unmask.data.labelled.spans import COUNTINGS
 from unmask.data.labelled.table import ExampleTable, Source
 from unmask.data.text.files import display_name
@@ -237,11 +237,13 @@ def _of_paragraph(paragraph: dict[str, Any], inside: Place, gold: bool, seen: di
 def _read_rows(source: Source, gold: bool) -> Iterator[Question]:
     """Yield the questions of rows, with the offsets of answers as stated."""
     seen: dict[str, str] = {}
-    for place, row in read_placed(source, "SQuAD"):
+    top = Place(display_name(source), form="SQuAD")
+    for number, row in read_records(source):
+        place = top.inner(f"row {number}")
         if "qas" in row:  # a list of paragraphs, as simpletransformers reads it
             yield from _of_paragraph(row, place, gold, seen)
             continue
-        record = {**row, "id": place.path.removeprefix("row ") if row.get("id") is None else row["id"]}
+        record = {**row, "id": str(number) if row.get("id") is None else row["id"]}
         if gold:
             answers = _paired(record, place)
             record = {"is_impossible": not answers, **record, "answers": answers}

@@ -32,7 +32,6 @@ from unmask.support.errors import UserError, counted
 from unmask.support.messages import argument, setting
 from unmask.support.settings import Overrides
 from unmask.tasks.holding_out import describe_contradictions, describe_overlap, parted
-from unmask.tasks.multi_label import MultiLabel
 from unmask.tasks.task import Framed, Notes, Task
 from unmask.tasks.unlabelled import describe_damaged
 from unmask.workflows.finetuning.job import LabelledFiles
@@ -95,7 +94,7 @@ def read_examples(task: Task, files: LabelledFiles, base: Model, *, hold_out: bo
     parts = read_parts(task, files, hold_out=hold_out, notes=notes)
     labels = base.labels if set(parts.labels) == set(base.labels) else parts.labels
     counts = Counter(label for example in (*parts.train, *parts.held) for label in task.labels_of(example))
-    several = isinstance(task, MultiLabel)
+    several = any(isinstance(example, Row) and example.labels is not None for example in parts.train[:1])
     notes += describe_alike(counts) + describe_missing(counts, several=several) + describe_joined(counts)
     notes += describe_missing_texts(text for example in (*parts.train, *parts.held) for text in task.texts(example))
     notes += describe_numbers(files.train, labels) + describe_disjoint(task, parts.train)
