@@ -25,7 +25,7 @@ def example(
     device: Device = "auto",
     kind: Literal["a", "b"] | None = None,
     settings: Overrides | None = None,
-    columns: Mapping[str, str] | None = None,
+    columns: ColumnNames | None = None,
     normalize: bool | None = None,
     strict: bool = False,
     top: int = 5,

@@ -27,7 +27,7 @@ REQUIRED = object()
 """The default of a parameter that has none."""
 SEQUENCES = ("Sequence", "Files", "Data")
 """Types that take several words."""
-LISTS = ("Mapping", "LabelNames")
+LISTS = ("ColumnNames", "LabelNames")
 """Types that take a word whose parts are separated by commas."""
 ALIASES = {**vars(choices), "DownstreamKind": DownstreamKind}
 """Literals by the names that signatures give them."""
@@ -245,7 +245,7 @@ def _columns(name: str, text: str | None) -> dict[str, str]:
 
 CONVERTERS: dict[str, Callable[[str, Any], Any]] = {
     "Overrides": _overrides,
-    "Mapping": _columns,
+    "ColumnNames": _columns,
     "Sequence[int]": partial(_numbers, int, "-4,-3,-2,-1"),
     "Sequence[float]": partial(_numbers, float, "0.8,0.2"),
 }

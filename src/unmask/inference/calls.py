@@ -25,6 +25,7 @@ from unmask.inference.stream import (
 from unmask.inference.zero_shot import by_labels
 from unmask.model.model import load_model
 from unmask.support.choices import (
+    ColumnNames,
     Device,
     ExplainMethod,
     InferenceEngine,
@@ -81,7 +82,7 @@ def predict(
     labels: LabelNames | None = None,
     template: str | None = None,
     multi_label: bool = False,
-    columns: Mapping[str, str | int | Sequence[str]] | None = None,
+    columns: ColumnNames | None = None,
     format: TextFormat | None = None,
     encoding: str | None = None,
     out: str | Path | None = None,

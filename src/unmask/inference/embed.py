@@ -5,7 +5,7 @@ The texts are in files or in memory, and so is the result.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,16 @@ from unmask.data.labelled.columns import as_columns
 from unmask.data.labelled.table import Data, as_sources
 from unmask.inference.features import FILE, check_target, write_vectors
 from unmask.inference.load import open_predictor
-from unmask.support.choices import Device, InferenceEngine, PoolingKind, Precision, PromptName, TextFormat, check_choice
+from unmask.support.choices import (
+    ColumnNames,
+    Device,
+    InferenceEngine,
+    PoolingKind,
+    Precision,
+    PromptName,
+    TextFormat,
+    check_choice,
+)
 from unmask.support.durable import new_directory, only_writer, refuse_filled
 from unmask.support.errors import UserError, refuse_idle
 from unmask.support.messages import argument
@@ -30,7 +39,7 @@ def write_features(
     layers: Sequence[int],
     out: str | Path,
     *,
-    columns: Mapping[str, str | int | Sequence[str]] | None = None,
+    columns: ColumnNames | None = None,
     format: TextFormat | None = None,
     encoding: str | None = None,
     tokenizer: str | Path | None = None,
@@ -88,7 +97,7 @@ def embed(
     data: Data,
     *,
     out: str | Path | None,
-    columns: Mapping[str, str | int | Sequence[str]] | None = None,
+    columns: ColumnNames | None = None,
     format: TextFormat | None = None,
     encoding: str | None = None,
     pooling: PoolingKind | None = None,

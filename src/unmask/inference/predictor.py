@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
@@ -24,7 +24,7 @@ from unmask.inference.explanation import Explainer
 from unmask.inference.exported import ExportedBackend
 from unmask.inference.pooling import normalized
 from unmask.model.model import Model
-from unmask.support.choices import ExplainMethod, as_texts
+from unmask.support.choices import ColumnNames, ExplainMethod, as_texts
 from unmask.support.environment import check_memory
 from unmask.support.errors import InputWarning, ShareNote, UserError, counted
 from unmask.support.messages import call
@@ -186,7 +186,7 @@ class Predictor(EncoderModel, Generic[P]):
         self,
         data: Data,
         *,
-        columns: Mapping[str, str | int | Sequence[str]] | None = None,
+        columns: ColumnNames | None = None,
         kind: str | None = None,
         notes: list[str] | None = None,
     ) -> list[Any]:

@@ -1,7 +1,7 @@
 """Values that parameters of several functions accept; the command line offers the same."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -55,6 +55,8 @@ Files = str | Path | Sequence[str | Path]
 """A file, or several that form one set."""
 LabelNames = str | Sequence[str]
 """Names of labels; a single string, the only form on the command line, has them separated by commas."""
+ColumnNames = Mapping[str, str | int | Sequence[str]]
+"""Our names of columns, and what they are in a file: a name, a number from 0, or several of them."""
 MAX_NAME = 255
 """Maximum length in bytes of a name in a path, on every common file system."""
 _URL = re.compile(r"([a-z][a-z0-9+.-]+)://.", re.IGNORECASE | re.DOTALL)

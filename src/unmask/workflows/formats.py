@@ -17,6 +17,7 @@ from unmask.inference.load import load, warn_of_new_tokens
 from unmask.inference.program import CALIBRATION
 from unmask.model.directory import models_of_tasks, write_tasks
 from unmask.model.model import Model, load_model, save_model
+from unmask.support.choices import ColumnNames
 from unmask.support.durable import new_directory, refuse_filled
 from unmask.support.errors import UserError, nearest, refuse_idle
 from unmask.support.fingerprint import fingerprint
@@ -39,7 +40,7 @@ def export(
     precision: Literal["float32", "bf16", "int8"] = "float32",
     head: str | None = None,
     data: Data = (),
-    columns: Mapping[str, str | int | Sequence[str]] | None = None,
+    columns: ColumnNames | None = None,
     encoding: str | None = None,
     target: Literal["any", "this"] = "any",
     allow_pickle: bool = False,

@@ -36,7 +36,7 @@ from unmask.inference.load import open_predictor
 from unmask.inference.predictor import Predictor
 from unmask.inference.search import Nearest, check_reranks, check_vectors, embed_blocks, embed_side, score_pairs
 from unmask.inference.stream import check_out, summed
-from unmask.support.choices import Device, MinedRows, Precision, TextFormat, check_choice
+from unmask.support.choices import ColumnNames, Device, MinedRows, Precision, TextFormat, check_choice
 from unmask.support.durable import only_writer, replace_file
 from unmask.support.errors import ShareNote, UserError, check_count, counted, refuse_idle
 from unmask.support.messages import argument
@@ -84,7 +84,7 @@ def mine(
     skip: int = 0,
     easy: int | None = None,
     teacher: str | Path | None = None,
-    columns: Mapping[str, str | int | Sequence[str]] | None = None,
+    columns: ColumnNames | None = None,
     format: TextFormat | None = None,
     encoding: str | None = None,
     allow_pickle: bool = False,

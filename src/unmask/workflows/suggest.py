@@ -37,7 +37,7 @@ from unmask.inference.load import open_predictor
 from unmask.inference.predictor import Predictor
 from unmask.inference.selection import PREFILTER, balanced_order, select_diverse
 from unmask.inference.stream import check_out, summed
-from unmask.support.choices import Device, Precision, TextFormat
+from unmask.support.choices import ColumnNames, Device, Precision, TextFormat
 from unmask.support.durable import only_writer, replace_file
 from unmask.support.errors import UserError, check_count, counted
 from unmask.tasks.classification import Classification, Prediction
@@ -215,7 +215,7 @@ def suggest(
     out: str | Path | None,
     count: int = 100,
     labelled: Data = (),
-    columns: Mapping[str, str | int | Sequence[str]] | None = None,
+    columns: ColumnNames | None = None,
     format: TextFormat | None = None,
     encoding: str | None = None,
     seed: int = 0,

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from unmask.data.labelled import negatives
+from unmask.support.choices import ColumnNames
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
 
@@ -57,7 +58,7 @@ QUESTIONS = ("id", "qid1", "qid2", "question1", "question2", "is_duplicate")
 """The header of Quora's question pairs in GLUE; line breaks broke some rows, and two rows have an empty question."""
 
 
-def as_columns(columns: Mapping[str, str | int | Sequence[str]] | None) -> dict[str, str]:
+def as_columns(columns: ColumnNames | None) -> dict[str, str]:
     """Return columns as readers take them: numbers as text, and several joined by commas.
 
     Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,17 @@ from unmask.inference.evaluation.scoring import evaluate_encoder, evaluate_task
 from unmask.inference.load import open_predictor
 from unmask.inference.predictor import Predictor
 from unmask.inference.stream import refuse_input
-from unmask.support.choices import Device, Documents, Format, PllKind, Precision, Suite, as_texts, check_choice
+from unmask.support.choices import (
+    ColumnNames,
+    Device,
+    Documents,
+    Format,
+    PllKind,
+    Precision,
+    Suite,
+    as_texts,
+    check_choice,
+)
 from unmask.support.durable import check_file, only_writer
 from unmask.support.errors import UserError, check_count, refuse_idle
 from unmask.support.messages import argument, rendered
@@ -38,7 +48,7 @@ def evaluate(
     model: str | Path,
     data: Data,
     *,
-    columns: Mapping[str, str | int | Sequence[str]] | None = None,
+    columns: ColumnNames | None = None,
     format: Format | None = None,
     encoding: str | None = None,
     against: str | Path | None = None,

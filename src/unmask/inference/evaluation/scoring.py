@@ -33,6 +33,7 @@ from unmask.model.model import Model
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.learner import Learner, loss_weights
 from unmask.objectives.objective import Objective
+from unmask.support.choices import ColumnNames
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError, counted, nearest
 from unmask.support.messages import argument
@@ -50,7 +51,7 @@ def evaluate_task(
     model: Model | Predictor,
     data: Data,
     *,
-    columns: Mapping[str, str | int | Sequence[str]] | None = None,
+    columns: ColumnNames | None = None,
     kind: str | None = None,
     machine: Machine | None = None,
     against: Model | Predictor | None = None,
@@ -97,8 +98,8 @@ def evaluate_task(
         raise UserError("this model was not fine-tuned for a task")
     if other is not None:
         _check_comparable(model, other.model, names)
-    sources, notes = as_sources(data), list[str]()
-    examples = model.task.read(sources, columns=as_columns(columns), kind=kind, notes=notes)
+    sources, named, notes = as_sources(data), as_columns(columns), list[str]()
+    examples = model.task.read(sources, columns=named, kind=kind, notes=notes)
     notes += describe_damaged(examples, model.task.texts)
     found = {label for example in examples for label in model.task.labels_of(example)}
     notes += describe_unseen(model.task.classes(model.labels), found)
@@ -107,7 +108,7 @@ def evaluate_task(
     if calibration := model.task.calibration(examples, predictions):
         result["calibration"] = calibration
     if known := as_sources(trained_on):
-        train = model.task.read(known, columns=as_columns(columns), kind=kind)
+        train = model.task.read(known, columns=named, kind=kind)
         result["without_training_examples"] = _unseen(model.task, train, examples, first, notes)
     if notes := [*notes, *result.pop("warnings", ())]:
         result["notes"] = notes

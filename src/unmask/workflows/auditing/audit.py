@@ -9,7 +9,7 @@ how probable they are; confident learning (Northcutt et al. 2021) selects those 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from unmask.inference.backend import TorchBackend
 from unmask.inference.load import warn_of_new_tokens
 from unmask.inference.stream import refuse_input
 from unmask.model.model import load_model
-from unmask.support.choices import AuditedTask, Device, Format, Precision, check_choice
+from unmask.support.choices import AuditedTask, ColumnNames, Device, Format, Precision, check_choice
 from unmask.support.durable import check_file, only_writer, replace_file
 from unmask.support.errors import UserError, check_count
 from unmask.support.messages import argument
@@ -107,7 +107,7 @@ def audit(
     task: AuditedTask | None = None,
     out: str | Path | None = None,
     page: str | Path | None = None,
-    columns: Mapping[str, str | int | Sequence[str]] | None = None,
+    columns: ColumnNames | None = None,
     format: Format | None = None,
     encoding: str | None = None,
     folds: int = 5,

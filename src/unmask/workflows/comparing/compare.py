@@ -7,7 +7,7 @@ comparison -> cells (cells.py), computed by whoever works (work.py, compute.py) 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +17,18 @@ from unmask.data.labelled.columns import as_columns
 from unmask.data.labelled.hub_data import PREFIX, is_url, refuse_urls
 from unmask.inference.evaluation.likelihood import HEADS, lm_head
 from unmask.model.model import load_model
-from unmask.support.choices import Device, Documents, Files, Format, Precision, as_files, as_texts, check_choice, exists
+from unmask.support.choices import (
+    ColumnNames,
+    Device,
+    Documents,
+    Files,
+    Format,
+    Precision,
+    as_files,
+    as_texts,
+    check_choice,
+    exists,
+)
 from unmask.support.errors import UnmaskError, UserError, check_count, refuse_idle
 from unmask.support.messages import argument
 from unmask.support.urls import Url
@@ -67,7 +78,7 @@ def compare(
     task: str = "classification",
     train: Files = (),
     test: Files = (),
-    columns: Mapping[str, str | int | Sequence[str]] | None = None,
+    columns: ColumnNames | None = None,
     format: Format | None = None,
     encoding: str | None = None,
     metric: str | None = None,

@@ -11,7 +11,7 @@ ranked by the H-score, for regression by LogME.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from unmask.inference.load import warn_of_new_tokens
 from unmask.metrics.transferability import h_score, log_evidence
 from unmask.model.directory import NAME_ONE
 from unmask.model.model import load_model
-from unmask.support.choices import Device, Format, Precision, RankedTask, check_choice, check_path
+from unmask.support.choices import ColumnNames, Device, Format, Precision, RankedTask, check_choice, check_path
 from unmask.support.errors import UserError, check_count
 from unmask.support.messages import argument
 from unmask.tasks import TASKS
@@ -85,7 +85,7 @@ def first_look(
     task: RankedTask,
     *,
     examples: int = 1000,
-    columns: Mapping[str, str | int | Sequence[str]] | None = None,
+    columns: ColumnNames | None = None,
     format: Format | None = None,
     encoding: str | None = None,
     allow_pickle: bool = False,

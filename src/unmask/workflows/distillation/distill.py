@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from unmask.data.labelled.table import Data, as_sources
 from unmask.data.text.documents import TextOptions
 from unmask.model.model import load_model
 from unmask.recipes.recipe import Recipe, as_recipe
-from unmask.support.choices import Device, Documents, Files, Format, Precision, as_files
+from unmask.support.choices import ColumnNames, Device, Documents, Files, Format, Precision, as_files
 from unmask.support.environment import num_cores, refuse_several_processes
 from unmask.support.errors import UserError, refuse_idle
 from unmask.support.messages import argument, call
@@ -45,7 +45,7 @@ def distill(
     unlabelled: Data = (),
     dev: Data = (),
     examples: int | None = None,
-    columns: Mapping[str, str | int | Sequence[str]] | None = None,
+    columns: ColumnNames | None = None,
     format: Format | None = None,
     encoding: str | None = None,
     augment: int = 0,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import shutil
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ import msgspec
 
 from unmask.data.labelled.columns import as_columns
 from unmask.data.labelled.table import Data, as_sources
-from unmask.support.choices import Device, DownstreamKind, Format, Precision
+from unmask.support.choices import ColumnNames, Device, DownstreamKind, Format, Precision
 from unmask.support.durable import only_writer, replace_file, replaced_directory
 from unmask.support.environment import rank_and_size
 from unmask.support.errors import UserError, check_count, refuse_idle
@@ -53,7 +53,7 @@ def finetune(
     dev: Data = (),
     all_examples: bool = False,
     examples: int | None = None,
-    columns: Mapping[str, str | int | Sequence[str]] | None = None,
+    columns: ColumnNames | None = None,
     format: Format | None = None,
     encoding: str | None = None,
     tokenizer: str | Path | None = None,
