@@ -1,6 +1,7 @@
 """Tests of byte-level BPE: same ids as transformers, deterministic training, offsets, the published vocabulary."""
 
 import json
+import random
 import shutil
 
 import numpy as np
@@ -90,6 +91,16 @@ def test_offsets_are_characters_without_the_space_before(bpe):
     found = {text[start:end] for start, end in offsets}
     assert {"The", "dog", ",", "<mask>", "sea"} <= found
     assert len(ids) == len(offsets)
+
+
+def test_offsets_are_those_of_transformers(bpe, tmp_path):
+    bpe.save(tmp_path)
+    theirs, rng = AutoTokenizer.from_pretrained(tmp_path), random.Random(0)
+    for _ in range(200):
+        text = "".join(rng.choices([" ", "dog", "The", "é", "e\u0301", "\xa0", "🏳️\u200d🌈", "<mask>", "\n", "ิ"], k=8))
+        encoded = theirs(text, add_special_tokens=False, return_offsets_mapping=True)
+        ids, offsets = bpe.encode_offsets(text)
+        assert (ids.tolist(), offsets) == (encoded["input_ids"], encoded["offset_mapping"])
 
 
 def test_words_stand_apart_as_they_do_within_a_text(bpe):

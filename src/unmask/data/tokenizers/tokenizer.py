@@ -198,10 +198,12 @@ class Tokenizer:
             single = f"{cls}:0 $A:0 {sep}:0"
             pair = f"{single} {f'{sep}:0 ' * self.ends_twice}$B:{second} {sep}:{second}"
         template = processors.TemplateProcessing(single=single, pair=pair, special_tokens=names)
-        if not isinstance(self._library.pre_tokenizer, pre_tokenizers.ByteLevel):
+        words = self._library.pre_tokenizer
+        if not isinstance(words, pre_tokenizers.ByteLevel):
             return template
         # offsets exclude the space before a word
-        return processors.Sequence([processors.ByteLevel(trim_offsets=True), template])
+        spaces = processors.ByteLevel(add_prefix_space=words.add_prefix_space, trim_offsets=True)
+        return processors.Sequence([spaces, template])
 
     @property
     def definition(self) -> dict[str, Any]:
@@ -214,6 +216,8 @@ class Tokenizer:
         for name in ("continuing_subword_prefix", "end_of_word_suffix"):
             if name in model:
                 model[name] = model[name] or None
+        if (processor := content["post_processor"])["type"] == "Sequence":  # its spaces concern offsets, not ids
+            processor["processors"][0]["add_prefix_space"] = True
         if content["normalizer"] is None:  # then it makes no difference whether tokens are matched in normalized text
             content["added_tokens"] = [{**token, "normalized": False} for token in content["added_tokens"]]
         return content
