@@ -417,8 +417,8 @@ def _text_of(record: Mapping[str, Any], name: str, number: int) -> SourceText:
 def _tidy(text: str) -> str:
     """Remove NULs, join the lines of each paragraph, and separate paragraphs by one blank line.
 
-    A line ends wherever it does in Unicode: BERT's tokenizer removes some of these characters, such as the vertical tabs
-    of Word and the form feeds of scanned text, so that the words around them would become one. A word that a soft
+    A line ends wherever it does in Unicode: BERT's tokenizer removes some of these characters, such as the vertical
+    tabs of Word and the form feeds of scanned text, so that the words around them would become one. A word that a soft
     hyphen divides at the end of a line is joined.
     """
     text = _DIVIDED.sub("", text.replace("\0", "")).strip()

@@ -170,9 +170,8 @@ class Tokenizer:
         self.mask_token = special["mask_token"]
         self.size = library.get_vocab_size()
         self.added = self.size - library.get_vocab_size(with_added_tokens=False)
-        normal = library.normalizer
-        self.lowercase = normal is not None and "a" in normal.normalize_str("A")
-        self.isolates_chinese = normal is not None and " " in normal.normalize_str("中")
+        self.lowercase = "a" in self.normalize("A")
+        self.isolates_chinese = " " in self.normalize("中")
         self.ends_twice = kind.ends_twice
         self.summary: SummaryKind = "first"
         self.segments = True
@@ -269,6 +268,11 @@ class Tokenizer:
         if unknown < FEWEST_UNKNOWN or unknown < UNKNOWN_SHARE * total:
             return []
         return [ShareNote(unknown, total, UNKNOWN)]
+
+    def normalize(self, text: str) -> str:
+        """Return what is left of a text before it is split into tokens: for example without case and accents."""
+        normalizer = self._library.normalizer
+        return text if normalizer is None else normalizer.normalize_str(text)
 
     def count_words(self, texts: Iterable[str], *, progress: bool = False) -> dict[str, int]:
         """Count the words of texts, normalized and split as in encoding, which `split_word` takes."""
