@@ -49,6 +49,20 @@ def test_any_text_comes_back(bpe, text):
         assert b"".join(to_bytes(piece) for piece in bpe.tokens(bpe.encode(text))) == text.encode()
 
 
+def test_parts_of_characters_are_told(bpe):
+    def is_whole(token):
+        try:
+            to_bytes(token).decode()
+        except UnicodeDecodeError:
+            return False
+        return True
+
+    whole = [is_whole(token) for token in bpe.tokens(range(bpe.size))]
+    assert bpe.parts_of_characters.tolist() == [not each for each in whole]
+    assert bpe.parts_of_characters[bpe.encode("ქართული")].all()
+    assert not bpe.parts_of_characters[bpe.encode("The dog.")].any()
+
+
 def test_training_is_the_same_every_time(bpe):
     assert train_bpe(reversed(TEXT), size=500).sha256 == bpe.sha256
     assert train_bpe(TEXT, size=300).sha256 != bpe.sha256

@@ -269,6 +269,12 @@ class Tokenizer:
             return []
         return [ShareNote(unknown, total, UNKNOWN)]
 
+    @cached_property
+    def parts_of_characters(self) -> npt.NDArray[np.bool_]:
+        """Which tokens are parts of characters, as those of bytes are, (size,)."""
+        decoded = self._library.decode_batch([[id] for id in range(self.size)], skip_special_tokens=False)
+        return np.array(["\ufffd" in text for text in decoded])
+
     def normalize(self, text: str) -> str:
         """Return what is left of a text before it is split into tokens: for example without case and accents."""
         normalizer = self._library.normalizer
