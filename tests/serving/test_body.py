@@ -1,4 +1,5 @@
 import asyncio
+import gzip
 import socket
 import time
 from dataclasses import replace
@@ -42,6 +43,23 @@ def test_S2_a_big_chunked_body_is_refused_in_flat_memory(live):
         assert psutil.Process().memory_info().rss - before < 20_000_000
         assert sent < 800, "the connection is closed"
         assert status(server.ask(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk)) == 413
+
+
+@pytest.mark.parametrize(
+    ("content", "encoding", "status", "message"),
+    [
+        (gzip.compress(b'{"inputs": "a"}'), "gzip", 415, "uncompressed, without Content-Encoding"),
+        (b'{"inputs": "a"}', "br", 415, "uncompressed, without Content-Encoding"),
+        (b'{"inputs": "a"}', "Identity", 200, ""),
+        (b'{"inputs": "\xe9"}', "identity", 400, "not valid JSON in UTF-8"),
+        (b"", "identity", 400, "not valid JSON in UTF-8"),
+        (b'{"inputs": "a", "inputs": "a"}', "identity", 400, "a key occurs twice"),
+    ],
+)
+def test_a_body_is_uncompressed_json_in_utf8_with_each_key_once(client, content, encoding, status, message):
+    headers = {"content-type": "application/json", "content-encoding": encoding}
+    found = client("masked").post("/embed", content=content, headers=headers)
+    assert found.status_code == status and message in found.text
 
 
 @pytest.mark.parametrize("chunked", [False, True])
