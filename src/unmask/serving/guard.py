@@ -224,7 +224,7 @@ def refuse(refusal: Refusal, path: str) -> Response:
     headers = {} if refusal.retry is None else {"retry-after": str(refusal.retry)}
     if refusal.status == 401:
         headers["www-authenticate"] = "Bearer"
-    if refusal.status in (408, 413):
-        headers["connection"] = "close"  # the rest of the body is not read
+    if refusal.status == 408:
+        headers["connection"] = "close"
     body = msgspec.json.encode(failure_at(path).of(refusal))
     return Response(body, refusal.status, headers, media_type="application/json")
