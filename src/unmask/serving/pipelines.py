@@ -57,7 +57,7 @@ class ClassificationParameters(Parameters):
 class ClassificationRequest(PipelineRequest):
     """Texts to classify: one or several, or pairs as `{"text", "text_pair"}`."""
 
-    inputs: str | TextPair | list[str | TextPair]
+    inputs: str | TextPair | Annotated[list[str | TextPair], Meta(min_length=1)]
     parameters: ClassificationParameters | None = None
 
 

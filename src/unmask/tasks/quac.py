@@ -69,7 +69,7 @@ class Quac(QuestionAnswering, frozen=True, kw_only=True, tag="quac"):
     card = Card(
         title="Answers to questions in a dialogue about a passage",
         pipeline="question-answering",
-        usage='--question "And then?" --passage "A passage." --history "Who won?" "Eve"',
+        usage={"question": "And then?", "passage": "A passage.", "history": ["Who won?", "Eve"]},
     )
     question_share = (3, 128)
 
