@@ -26,6 +26,7 @@ from unmask.support.errors import UnmaskError, UserError
 from unmask.support.settings import parse_overrides
 from unmask.training import loop
 from unmask.training.machine import Machine
+from unmask.workflows.pretraining.launch import pretrain
 from unmask.workflows.pretraining.pretrain import pretrain_corpus
 from unmask.workflows.pretraining.start import NEW_HEAD_RATE, SMOOTHING, InitialWeights, fit_to_text
 from unmask.workflows.pretraining.text_corpus import corpus_from_text
@@ -144,7 +145,7 @@ def test_T1_an_interrupted_run_with_both_resumes_exactly(base, clinical, tmp_pat
     recipe = make("budget.steps=4")
 
     def run(out, **more):
-        corpus = corpus_from_text([clinical], recipe, out, init=base, extend=3, layers=2, report=lambda _: None, **more)
+        corpus = corpus_from_text([clinical], recipe, out, init=base, extend=3, report=lambda _: None, **more)
         pretrain_corpus(recipe, corpus, out, init=base, layers=2, machine=CPU, quiet=True, **more)
 
     def step(self, step=loop.Trainer.step):
@@ -171,9 +172,13 @@ def test_T1_an_interrupted_run_with_both_resumes_exactly(base, clinical, tmp_pat
             corpus_from_text([clinical], recipe, tmp_path / "run", init=base, extend=extend, resume=True)
 
 
-def test_layers_need_a_model(unextended, tmp_path):
-    with pytest.raises(UserError, match=r'layers has no effect without init; pass settings={"encoder.layers": N}'):
-        pretrain_corpus(make("budget.steps=1"), unextended, tmp_path / "run", layers=2, quiet=True)
+@pytest.mark.parametrize(
+    ("option", "setting"), [({"layers": 2}, "encoder.layers"), ({"extend": 5}, "tokenizer.vocabulary")]
+)
+def test_what_is_taken_from_a_model_needs_one(clinical, tmp_path, option, setting):
+    (name,) = option
+    with pytest.raises(UserError, match=rf'{name} has no effect without init; pass settings={{"{setting}": N}}'):
+        pretrain("bert-tiny", text=[clinical], out=tmp_path / "run", **option, quiet=True)
     assert not (tmp_path / "run").exists()
 
 

@@ -8,7 +8,6 @@ the documents that were skipped.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain, groupby, islice
@@ -23,6 +22,7 @@ from unmask.data.text.files import COMPRESSED, MAX_DOCUMENT, TOO_LONG, display_n
 from unmask.data.text.json_keys import check_keys
 from unmask.data.text.pages import as_paragraphs, read_pages
 from unmask.data.text.record_files import has_reader, read_file
+from unmask.data.text.sentences import PARAGRAPH_BREAK
 from unmask.support.errors import UserError, counted, nearest, refuse_idle
 from unmask.support.messages import argument
 
@@ -33,7 +33,6 @@ _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 _TABLE_SUFFIXES = (".tsv", ".csv")
 SHOWN = 10
 """How many of many things messages list: skipped documents, kinds of records, fields of a line."""
-_PARAGRAPH_BREAK = re.compile(r"\n\s*\n")
 _DIVIDED = re.compile(r"\xad[^\S\n]*\n[^\S\n]*(?=\S)")
 _EMPTY = "page without text"
 _URL = "url"  # the field of records that has the address of a page, as in C4 and FineWeb
@@ -422,5 +421,5 @@ def _tidy(text: str) -> str:
     hyphen divides at the end of a line is joined.
     """
     text = _DIVIDED.sub("", text.replace("\0", "")).strip()
-    paragraphs = _PARAGRAPH_BREAK.split(text) if "\n" in text else [text]
+    paragraphs = PARAGRAPH_BREAK.split(text) if "\n" in text else [text]
     return "\n\n".join(" ".join(filter(None, map(str.strip, paragraph.splitlines()))) for paragraph in paragraphs)
