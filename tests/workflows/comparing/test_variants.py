@@ -26,7 +26,7 @@ from unmask.workflows.comparing.cells import BITS, RESAMPLED, command_of, folder
 from unmask.workflows.comparing.checks import check_comparison
 from unmask.workflows.comparing.outcome import ArmOutcome, Estimate
 from unmask.workflows.comparing.planner import Planner
-from unmask.workflows.comparing.recommendation import BY_BITS, recommend
+from unmask.workflows.comparing.recommendation import recommend
 from unmask.workflows.comparing.report import as_markdown, as_page, summary
 from unmask.workflows.comparing.results import conclude
 from unmask.workflows.comparing.scores import race
@@ -380,7 +380,7 @@ def test_what_is_said_of_bits_is_what_was_measured():
             overall[name] = Resampled((0, 1, 2), -bits, -drawn_bits, 40, None)
             mean = -float(bits.mean())
             arms.append(ArmOutcome(name, "", "complete", parameters=9, score=Estimate(mean, mean, mean)))
-        lines, best = recommend(arms, [], overall, {}, BY_BITS)
+        lines, best = recommend(arms, [], overall, {}, {})
         means = {name: -float(arm.scores.mean()) for name, arm in overall.items()}
         leader, *others = sorted(means, key=means.__getitem__)
         second = next((name for name in others if name in best), others[0])

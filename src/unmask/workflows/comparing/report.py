@@ -378,7 +378,9 @@ def _about(outcome: Outcome) -> str:
 def _facts(outcome: Outcome, task: str) -> str:
     facts = outcome.tasks[task]
     labels = f", {counted(facts.labels, 'label')}" if facts.labels else ""
-    return f"{facts.task}: {facts.trained_on:,} training examples, {facts.examples:,} test examples{labels}."
+    examples = f"{counted(facts.trained_on, 'training example')}, {counted(facts.examples, 'test example')}"
+    constant = "" if facts.constant is None else f"; the same prediction for all of these scores {facts.constant:.1f}"
+    return f"{facts.task}: {examples}{labels}{constant}."
 
 
 def _estimate(estimate: Estimate, digits: int = 1) -> str:

@@ -46,7 +46,7 @@ from unmask.workflows.comparing.outcome import (
     TaskScore,
 )
 from unmask.workflows.comparing.prospects import by_examples, effects, more_examples, prospects, signed
-from unmask.workflows.comparing.recommendation import BY_BITS, BY_SCORE, Limit, recommend
+from unmask.workflows.comparing.recommendation import Limit, recommend
 from unmask.workflows.comparing.scores import Scores, race
 from unmask.workflows.comparing.settings import Arm, read_budget
 
@@ -91,8 +91,8 @@ def conclude(
     within = [arm for arm in arms if all(limit.holds(arm) for limit in restrictions)]
     allowed = [arm for arm in within if arm.name in complete]
     stopped = {name: overall[name] for name in _stopped_by_others(scores, within, allowed)}
-    wording = BY_SCORE if plan.tasks else BY_BITS
-    recommendation, best = recommend(allowed, restrictions, complete, stopped, wording)
+    tasks = _tasks(scores)
+    recommendation, best = recommend(allowed, restrictions, complete, stopped, tasks)
     looks = looks_of(scores)
     if looks and not overall:
         orders = "; ".join(f"for {look.task}: {', '.join(look.scores)}" for look in looks)
@@ -107,13 +107,13 @@ def conclude(
         recommendation=recommendation,
         best=best,
         arms=arms,
-        tasks=_tasks(scores),
+        tasks=tasks,
         effects=changes,
         looks=looks,
         by_examples=by_examples(plan),
         prospects=expected,
         differing=_differing(scores, [arm.name for arm in arms if arm.score][:2]) if plan.tasks else [],
-        warnings=caveats(scores, arms, machine) + [f"{note}." for note in notes],
+        warnings=caveats(scores, arms, tasks, machine) + [f"{note}." for note in notes],
         cells=[_cell(out, cell) for cell in plan.cells],
         settings=to_table(plan.comparison),
         recipes=_recipes(plan, out),
@@ -131,8 +131,9 @@ def _tasks(scores: Scores) -> dict[str, TaskFacts]:
     for name, data in scores.plan.tasks.items():
         facts = next((result for (_, task, _), result in scores.results.items() if task == name), None)
         if facts is not None:
-            numbers = (facts["trained_on"], facts["examples"], facts["labels"])
-            tasks[name] = TaskFacts(data.task, scores.metric(name, facts), *numbers)
+            numbers, metric = (facts["trained_on"], facts["examples"], facts["labels"]), scores.metric(name, facts)
+            constant = facts["constant"].get(metric, 0.0) if "constant" in facts else None
+            tasks[name] = TaskFacts(data.task, metric, *numbers, constant)
     return tasks
 
 
@@ -226,6 +227,7 @@ def _arm(scores: Scores, name: str, standing: Standing | None, engines: Sequence
         curve=[
             (line["seconds"] / 60, line["tokens"], line["loss"]) for line in (trained[0]["curve"] if trained else [])
         ],
+        untrained=arm.way == "random",
     )
 
 
