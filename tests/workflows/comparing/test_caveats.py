@@ -13,6 +13,7 @@ import pytest
 import unmask
 from unmask.inference.bench import EngineMeasurement
 from unmask.inference.evaluation.likelihood import TokenizedText
+from unmask.metrics.comparison.decision import listed
 from unmask.support.settings import write
 from unmask.tasks.mistakes import Mistake, Passage
 from unmask.tasks.rows import as_rows
@@ -109,6 +110,7 @@ def test_notes_name_the_arms_of_which_they_are_true(inputs, tmp_path):
     warnings = [line for line in conclude(plan, tmp_path, MACHINE).warnings if line.startswith("pets: ")]
     of_seeds = [f"pets: {arm}: of {arm}, seed {seed}." for arm in ("bert", "random") for seed in (0, 1)]
     assert sorted(warnings) == sorted(["pets: of all.", "pets: bert: of one.", *of_seeds])
+    assert listed(["x=1,y=1", "x=1,y=2"]) == "x=1,y=1; x=1,y=2"
 
 
 def test_the_table_of_a_race_has_the_intervals_of_the_recommendation(inputs, tmp_path):

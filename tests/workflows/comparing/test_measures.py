@@ -223,5 +223,6 @@ def test_the_report_has_all_that_was_measured(finished):
     assert "``" not in markdown and "All settings of pretraining: bert, seed 0" in page
     assert "learning_rate" in outcome.recipes["score: bert, pets, seed 0"]
     commands = {cell.name: cell.command for cell in outcome.cells}
-    assert all(commands[name] for name in ("corpus", "bits: bert", "cost: bert", "cost: random"))
+    assert all(commands[name].startswith("unmask ") for name in ("corpus", "bits: bert", "cost: bert", "cost: random"))
+    assert not any("\x02" in file.read_text() or r"\u0002" in file.read_text() for file in out.glob("report.*"))
     assert "-0.0" not in markdown

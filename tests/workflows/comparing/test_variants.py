@@ -160,7 +160,7 @@ def test_commands_of_students_and_of_fewer_examples_repeat_their_cells(variants,
             continue
         command = rendered(command_of(out, cell), in_command)
         assert f"--examples {cell.inputs['examples']}" in command
-        assert command in [rendered(each.command, in_command) for each in outcome.cells]
+        assert command in [each.command for each in outcome.cells]
         monkeypatch.chdir(tmp_path)
         run = f"{cell.arm}-{cell.task}"
         program, *words = shlex.split(command.replace("RUN", run))

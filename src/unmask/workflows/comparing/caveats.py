@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from unmask.metrics.comparison.decision import listed
 from unmask.support.errors import counted
 from unmask.training.machine import Machine
 from unmask.workflows.comparing.cells import NEEDED, Plan, failure_of, result_of
@@ -34,7 +35,7 @@ def caveats(scores: Scores, arms: Sequence[ArmOutcome], tasks: Mapping[str, Task
     failed = [arm.name for arm in arms if arm.state == "failed"]
     warnings += [f"{arm.name} has failed, and is not compared: {arm.error}" for arm in arms if arm.name in failed]
     if unfinished := [arm.name for arm in arms if arm.state == "unfinished"]:
-        warnings.append(f"Not finished: {', '.join(unfinished)}.")
+        warnings.append(f"Not finished: {listed(unfinished)}.")
     for cell in plan.cells:
         told = cell.kind in ("score", "pretraining", "corpus", "rate") or (cell.kind == "bits" and not plan.tasks)
         failure = None if told or cell.arm in failed else failure_of(out, cell)
@@ -51,7 +52,7 @@ def caveats(scores: Scores, arms: Sequence[ArmOutcome], tasks: Mapping[str, Task
         compared = result_of(out, cell) or {}
         if "z" in compared and compared["z"] < KNOWN and compared["test"] < CLEARLY * compared["train"]:
             warnings.append(
-                f"{', '.join(plan.owners[cell.key])}: the test texts of {cell.task} are predicted with "
+                f"{listed(plan.owners[cell.key])}: the test texts of {cell.task} are predicted with "
                 f"{compared['test']:.2f} bits per token, the training texts with {compared['train']:.2f}: it may have "
                 "been trained on the test texts."
             )
@@ -79,7 +80,7 @@ def _of_tasks(scores: Scores) -> list[str]:
         if results and (number := results[0][1]["independent"]) < FEW:
             notes.append(f"{counted(number, 'independent test example')}, so only large differences show")
         for note, of in owners.items():
-            notes.append(note if set(of) == arms else f"{', '.join(dict.fromkeys(of))}: {note}")
+            notes.append(note if set(of) == arms else f"{listed(list(dict.fromkeys(of)))}: {note}")
         for note in notes:
             told.setdefault(note, []).append(task)
     return [f"{', '.join(tasks)}: {note}." for note, tasks in told.items()]

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from unmask.metrics.comparison.decision import Standing
+from unmask.metrics.comparison.decision import Standing, listed
 from unmask.metrics.comparison.decision import compare as compare_arms
 from unmask.metrics.comparison.multibootstrap import Resampled
 from unmask.support.errors import UserError
@@ -116,7 +116,7 @@ def recommend(
     unsettled = [name for name in compare_arms({**scored, **stopped}).contenders if name in stopped] if stopped else []
     if unsettled:
         return [
-            f"Not decided{within}: {_listed(unsettled)}. They stopped early, as clearly worse than arms that cannot "
+            f"Not decided{within}: {listed(unsettled)}. They stopped early, as clearly worse than arms that cannot "
             f"be taken. Compare them without {argument('race')}; what is finished is not computed again."
         ], []
     if not allowed:
@@ -139,7 +139,7 @@ def recommend(
     doubt = _unlearned(compared.standings, tasks)
     if not (doubt or one_seed or all(arm.untrained for arm in allowed)) and untrained:
         doubt = (
-            f"is clearly better than random weights, {_listed(untrained)}: what others learned before "
+            f"is clearly better than random weights, {listed(untrained)}: what others learned before "
             "is worth nothing that shows here."
         )
     if doubt:
@@ -159,7 +159,7 @@ def recommend(
         return [first, f"{wording.own} {score}."], [leader.name]
     group = [arm for arm in allowed if arm.name in contenders]
     cheapest, why = _cheapest(group, wording.leads)
-    first = f"Too close to call between {_listed(contenders)}{within}. Take {cheapest.name}, {why}."
+    first = f"Too close to call between {listed(contenders)}{within}. Take {cheapest.name}, {why}."
     names = [cheapest.name, *(arm.name for arm in group if arm.name != cheapest.name)]
     return [first, f"{best} {score}, {unsure}"], names
 
@@ -175,11 +175,6 @@ def _unlearned(standings: Sequence[Standing], tasks: Mapping[str, TaskFacts]) ->
         f"scores clearly above the same prediction for all examples ({score}): nothing shows that any has learned "
         f"what the {'tasks need' if len(tasks) > 1 else 'task needs'}."
     )
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Return names of arms in one line; those of factors have commas."""
-    return ("; " if any("," in name for name in names) else ", ").join(names)
 
 
 def _cheapest(arms: Sequence[ArmOutcome], leads: str) -> tuple[ArmOutcome, str]:

@@ -18,6 +18,7 @@ from unmask.metrics import regression
 from unmask.metrics.comparison.decision import Standing
 from unmask.metrics.comparison.decision import compare as compare_arms
 from unmask.metrics.comparison.estimates import mean_score
+from unmask.support.messages import in_command, rendered
 from unmask.support.settings import to_table
 from unmask.tasks.tuning import CALIBRATION_ERROR
 from unmask.training.machine import Machine
@@ -104,7 +105,7 @@ def conclude(
     expected = prospects(scores, notes) + more_examples(scores, notes)
     changes = effects(plan, {name: overall[name] for name in overall if states[name] != "failed"}, notes)
     return Outcome(
-        recommendation=recommendation,
+        recommendation=[rendered(line) for line in recommendation],
         best=best,
         arms=arms,
         tasks=tasks,
@@ -113,7 +114,7 @@ def conclude(
         by_examples=by_examples(plan),
         prospects=expected,
         differing=_differing(scores, [arm.name for arm in arms if arm.score][:2]) if plan.tasks else [],
-        warnings=caveats(scores, arms, tasks, machine) + [f"{note}." for note in notes],
+        warnings=[rendered(line) for line in (*caveats(scores, arms, tasks, machine), *(f"{note}." for note in notes))],
         cells=[_cell(out, cell) for cell in plan.cells],
         settings=to_table(plan.comparison),
         recipes=_recipes(plan, out),
@@ -338,4 +339,5 @@ def _cell(out: Path, cell: Cell) -> CellOutcome:
     result, failure = result_of(out, cell), failure_of(out, cell)
     state = "done" if result else "failed" if failure else "not computed"
     seconds = result["elapsed"] if result else 0.0
-    return CellOutcome(cell.name, cell.key, state, seconds, failure.error if failure else "", command_of(out, cell))
+    command = rendered(command_of(out, cell), in_command)
+    return CellOutcome(cell.name, cell.key, state, seconds, failure.error if failure else "", command)
