@@ -412,4 +412,9 @@ def test_a_checkpoint_teaches_by_what_it_has(inputs, published, tmp_path):
     file.write_text(write(msgspec.structs.replace(comparison, arms=arms, settings={}, budget="9ktok")))
     with pytest.raises(UserError, match="arm 'student': the teacher has no masked_lm head"):
         unmask.compare(file, out=tmp_path / "out", **HERE)
+    longer = {"layout.length": 4096, "encoder.positions": 4096, "encoder.heads": 2}
+    arms["student"] = Arm(model=str(published), way="distill", settings=longer)
+    file.write_text(write(msgspec.structs.replace(comparison, arms=arms, settings={}, budget="9ktok")))
+    with pytest.raises(UserError, match=r"arm 'student': the layout's length 4096 exceeds the \d+ positions"):
+        unmask.compare(file, out=tmp_path / "out", **HERE)
     assert not (tmp_path / "out").exists()

@@ -34,7 +34,8 @@ def caveats(scores: Scores, arms: Sequence[ArmOutcome], tasks: Mapping[str, Task
     plan, out, warnings = scores.plan, scores.out, list[str]()
     failed = [arm.name for arm in arms if arm.state == "failed"]
     warnings += [f"{arm.name} has failed, and is not compared: {arm.error}" for arm in arms if arm.name in failed]
-    if unfinished := [arm.name for arm in arms if arm.state == "unfinished"]:
+    decides = any(True for _ in plan.scored)  # not in a first look
+    if unfinished := [arm.name for arm in arms if decides and arm.state == "unfinished"]:
         warnings.append(f"Not finished: {listed(unfinished)}.")
     for cell in plan.cells:
         told = cell.kind in ("score", "pretraining", "corpus", "rate") or (cell.kind == "bits" and not plan.tasks)
