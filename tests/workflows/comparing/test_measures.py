@@ -137,22 +137,23 @@ def test_equal_tasks_are_refused(inputs):
 
 def test_models_of_one_shape_are_equally_fast(inputs, tmp_path):
     """Noise of the measurement recommends nothing."""
-    plan = planned(changed(inputs))
-    faked(plan, tmp_path, lambda cell: {"bert": 0.702, "random": 0.7}[cell.arm])
+    arms = {"bert": Arm(recipe="bert-tiny"), "frozen": Arm(recipe="bert-tiny", use="frozen")}
+    plan = planned(changed(inputs, arms=arms))
+    faked(plan, tmp_path, lambda cell: {"bert": 0.702, "frozen": 0.7}[cell.arm])
     for cell, latency in zip(plan.of("cost"), (4.0, 2.0), strict=True):
         rows = [EngineMeasurement("torch", "float32", 1000 / latency, latency, 9.0, 0.0)]
         folder_of(tmp_path, cell).mkdir(parents=True, exist_ok=True)
         result = {"engines": msgspec.to_builtins(rows), "shape": cell.arm, "elapsed": 1.0}
         write_result(folder_of(tmp_path, cell), cell, result)
     outcome = conclude(plan, tmp_path, MACHINE)
-    assert {arm.name: arm.latency for arm in outcome.arms} == {"bert": 4.0, "random": 2.0}
-    assert "Take random, the fastest" in outcome.recommendation[0]
+    assert {arm.name: arm.latency for arm in outcome.arms} == {"bert": 4.0, "frozen": 2.0}
+    assert "Take frozen, the fastest" in outcome.recommendation[0]
     for cell in plan.of("cost"):
         result = result_of(tmp_path, cell)
         write_result(folder_of(tmp_path, cell), cell, {**result, "shape": "same"})
     outcome = conclude(plan, tmp_path, MACHINE)
     assert {arm.name: (arm.latency, arm.speed) for arm in outcome.arms} == dict.fromkeys(
-        ("bert", "random"), (2.0, 500.0)
+        ("bert", "frozen"), (2.0, 500.0)
     )
     assert "Take bert, the one that scored highest" in outcome.recommendation[0]
 
