@@ -29,6 +29,7 @@ from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import Encoder, HeadSpec
 from unmask.objectives.objective import Objective
 from unmask.support.errors import UserError
+from unmask.support.messages import call
 from unmask.support.model_card import Card
 from unmask.tasks.explained import Decision, SampleWords
 from unmask.tasks.holding_out import parted
@@ -328,7 +329,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Raises:
             UserError: the task does not accept plain texts.
         """
-        raise UserError(f"this model is for {self.part.replace('_', ' ')}", remedy=f"query it with {self.card.usage}")
+        usage = call("predict", model="MODEL", **self.card.usage)
+        raise UserError(f"this model is for {self.part.replace('_', ' ')}", remedy=f"query it with {usage}")
 
     @abstractmethod
     def label_names(self, examples: Sequence[Any]) -> tuple[str, ...]:
