@@ -446,6 +446,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """
         return self.comparable or (self.metric,)
 
+    def constants(self, labels: Sequence[str]) -> list[Any]:
+        """Return predictions that can be made of all examples alike, given labels, the most frequent one first."""
+        return []
+
     def groups(self, examples: Sequence[Any]) -> Sequence[Hashable] | None:
         """Return the group of each example, if there are groups of examples that depend on each other."""
         return None

@@ -13,6 +13,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +153,7 @@ def run_mixture(mixture: Mixture, out: Path, machine: Machine, display: Display,
         held = [evaluated(part) for part in mixture.parts.values()]
         source = MixedSource(samples, temperature=recipe.temperature, seed=recipe.seed)  # keys begin with the task
         tasks = recipe.tasks.values()
-        with reduced_embeddings([mixture.base.encoder], recipe, tasks, [*samples, *held]) as reindex:
+        with reduced_embeddings([mixture.base.encoder], recipe, tasks, [*chain(*samples)], [*chain(*held)]) as reindex:
             watched = [
                 [learner.prepare(reindex(sample), {name}) for sample in part]
                 for name, part in zip(names, held, strict=True)
