@@ -73,7 +73,7 @@ def directions(matrices: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
     for index, matrix in enumerate(matrices):
         shapes.setdefault(matrix.shape, []).append(index)
     results: list[Tensor] = list(matrices)
-    for shape, indices in shapes.items():
+    for indices in shapes.values():
         stacked = torch.stack([matrices[index] for index in indices]).to(dtype)  # (matrices, rows, columns)
         for index, direction in zip(indices, orthogonalize(stacked), strict=True):
             results[index] = direction
