@@ -158,8 +158,8 @@ def check(form: Format, settings: BodySettings, body: Encoder, shapes: Shapes, p
         raise UserError(
             f"the tensors are not named as those of a {form.model_type} model: {inner.string}",
             file=path,
-            remedy=f"correct model_type in config.json, or remove '{prefix}' from the names: call save_pretrained of the "
-            "model itself, not of what it is a part of",
+            remedy=f"correct model_type in config.json, or remove '{prefix}' from the names: call save_pretrained of "
+            "the model itself, not of what it is a part of",
         )
     if layers != expected:
         raise UserError(f"config.json specifies {len(expected)} layers, but the weights have {len(layers)}", file=path)
