@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from unmask.data.batches.batch import Sample
 from unmask.data.labelled.columns import as_columns
@@ -17,7 +17,7 @@ from unmask.inference.load import load, warn_of_new_tokens
 from unmask.inference.program import CALIBRATION
 from unmask.model.directory import models_of_tasks, write_tasks
 from unmask.model.model import Model, load_model, save_model
-from unmask.support.choices import ColumnNames, check_choice
+from unmask.support.choices import ColumnNames, ProgramPrecision, Target, check_choice
 from unmask.support.durable import new_directory, refuse_filled
 from unmask.support.errors import UserError, nearest, refuse_idle
 from unmask.support.fingerprint import fingerprint
@@ -30,11 +30,6 @@ from unmask.workflows import EXPORTERS, PROGRAMS
 
 SIGNIFICANT = 0.05
 """Probability below which a loss of the paired bootstrap is not taken for chance."""
-
-ProgramPrecision = Literal["float32", "bf16", "int8"]
-"""What an exported program computes in."""
-Target = Literal["any", "this"]
-"""Processors that int8 is made for: any, or the closest on this one."""
 
 
 def export(

@@ -193,7 +193,8 @@ def read_labels(
         problem = "names a label twice" if len(set(labels)) != number else "has an empty name"
         raise UserError(f"id2label {problem}", file=path, remedy="give each label another name")
     ids = config.get("label2id")
-    for index, label in enumerate(labels if isinstance(ids, dict) else ()):
+    ids = ids if isinstance(ids, dict) else {}
+    for index, label in enumerate(labels):
         if ids.get(label, index) not in (index, str(index)):
             raise UserError(
                 f"label2id gives the label '{label}' the number {ids[label]}, but id2label {index}",
