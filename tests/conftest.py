@@ -314,7 +314,7 @@ def stopped_at(monkeypatch):
             if trainer.progress.step == step:
                 trainer.save()
                 trainer.saver.wait()
-                raise Interrupted("stopped", 2)
+                raise Interrupted(step, 2)
             return real(trainer)
 
         with monkeypatch.context() as patch, pytest.raises(Interrupted):

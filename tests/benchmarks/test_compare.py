@@ -1,6 +1,7 @@
 """Every file of benchmarks/comparisons can be read and planned, and runs at toy size by the product itself."""
 
 import json
+import lzma
 import re
 import shutil
 from collections import Counter
@@ -36,6 +37,7 @@ SMALL = {f"encoder.{name}": value for name, value in SHAPE.items()} | {
 }
 TOY = {"seeds": 1, "budget": "3ktok"}
 TOY_DOCUMENTS, TOY_CHARACTERS, TOY_LINES, TOY_EXAMPLES, TOY_ARMS = 400, 300, 200, 40, 2
+TOY_PASSAGES = 60
 TOY_BODY = {"layers": 2, "width": 32, "heads": 2, "feed_forward": 64, "cells": 64, "filters": [[3, 32]]}
 TOY_RECIPE = {"tokenizer.vocabulary": 4000, "batch.tokens": 256}
 STREAMS = {"layout.streams": 8, "batch.sequences": 8}
@@ -61,6 +63,8 @@ def at_toy_size(comparison, folder, excerpt):
             paths = getattr(data, part)
             whole = any(".json" in Path(path).suffixes for path in paths)  # one value
             parts[part] = paths if whole else [start(path, TOY_LINES, blocks=tagged) for path in paths]
+            if data.task == "question-answering":
+                parts[part] = [first_passages(Path(path), folder / "toy") for path in paths]
         if tagged:  # other files have types of entities that an excerpt does not have
             parts["test"] = parts["train"]
         limits = [TOY_EXAMPLES + number for number in range(len(data.examples) or 1)]
@@ -85,9 +89,19 @@ def shortened(path):
     return str(path)
 
 
+def first_passages(path, folder):
+    """Write the first passages of a file of SQuAD's format, with their questions; return where."""
+    with lzma.open(path, "rt", encoding="utf8") if path.suffix == ".xz" else path.open(encoding="utf8") as file:
+        passages = [passage for article in json.load(file)["data"] for passage in article["paragraphs"]]
+    folder.mkdir(exist_ok=True)
+    to = folder / path.name.removesuffix(".xz")
+    to.write_text(json.dumps({"version": "1.1", "data": [{"paragraphs": passages[:TOY_PASSAGES]}]}), encoding="utf8")
+    return str(to)
+
+
 def narrow(arm, settings):
-    """Return an arm whose own body, if it has one, is narrow, and whose task settings take one epoch."""
-    learning = {key: value for key, value in arm.task_settings.items() if key != "budget.epochs"}
+    """Return an arm whose own body, if it has one, is narrow, and whose task settings take two epochs at most."""
+    learning = {key: min(2, value) if key == "budget.epochs" else value for key, value in arm.task_settings.items()}
     arm = msgspec.structs.replace(arm, task_settings=learning)
     if not arm.recipe:
         trained = arm.way in ("adapt", "distill")

@@ -195,7 +195,7 @@ def test_mistakes_of_a_user(models, tokenizer, tmp_path, arguments, message):
 
 def test_the_number_of_first_and_second_texts_must_agree(models):
     _, messages = run("predict", "--model", models[0] / "first", "a", "b", "--text-b", "c", status=2)
-    assert "2 texts cannot be paired with 1 second texts" in messages
+    assert "2 texts cannot be paired with 1 second text" in messages
     _, messages = run(
         "predict", "--model", models[0] / "first", "--text-b", "c", "--data", models[0] / "test.jsonl", status=2
     )

@@ -112,7 +112,7 @@ def test_bad_numbers_are_refused(option, capsys):
     except SystemExit as stopped:  # what is no number at all is refused by the parser
         status = stopped.code
     assert status == 2
-    assert re.search(r"--(port 70000: not a port|\S+ \S+: not a whole|port: invalid int)", capsys.readouterr().err)
+    assert re.search(r"--(\S+ \S+: not a whole|port: invalid int)", capsys.readouterr().err)
 
 
 def test_a_missing_extra_is_named(monkeypatch, refused):

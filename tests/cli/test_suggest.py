@@ -37,7 +37,7 @@ def test_labels_by_their_names(line):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("suggest", *MODEL, "--data", "{here}/empty.txt", "--out", "{here}/a.csv"), "there are no texts in the file"),
+        (("suggest", *MODEL, "--data", "{here}/empty.txt", "--out", "{here}/a.csv"), "there are no texts"),
         (("suggest", *MODEL, "--data", "{here}/bad.tsv", "--out", "{here}/a.txt"), "use .jsonl, .csv, .tsv, .parquet"),
         (
             ("suggest", *MODEL, "--data", "{here}/bad.tsv", "--out", "{here}/a.csv", "--count", "0"),

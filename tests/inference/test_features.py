@@ -58,7 +58,7 @@ def test_features_are_the_hidden_states_of_transformers(predictor, directory, la
 
 def test_features_of_pairs(predictor, directory):
     assert assert_features_match(predictor, directory, (-1, 1), SECOND).cut == 2
-    with pytest.raises(UserError, match="2 texts cannot be paired with 1 second texts"):
+    with pytest.raises(UserError, match="2 texts cannot be paired with 1 second text"):
         predictor.features(["a", "b"], (-1,), ["c"])
 
 

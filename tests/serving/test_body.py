@@ -1,4 +1,5 @@
 import asyncio
+import gzip
 import socket
 import time
 from dataclasses import replace
@@ -34,14 +35,41 @@ def test_S2_a_big_chunked_body_is_refused_in_flat_memory(live):
         before, sent = psutil.Process().memory_info().rss, 0
         connection.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
         try:
-            for _ in range(800):  # 52 MB
+            for _ in range(50_000):  # 3 GB, if it were read until the end
                 connection.sendall(chunk)
                 sent += 1
         except OSError:
             pass
         assert psutil.Process().memory_info().rss - before < 20_000_000
-        assert sent < 800, "the connection is closed"
+        assert sent < 50_000, "the connection is closed"
         assert status(server.ask(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk)) == 413
+
+
+@pytest.mark.parametrize(
+    ("content", "encoding", "status", "message"),
+    [
+        (gzip.compress(b'{"inputs": "a"}'), "gzip", 415, "uncompressed, without Content-Encoding"),
+        (b'{"inputs": "a"}', "br", 415, "uncompressed, without Content-Encoding"),
+        (b'{"inputs": "a"}', "Identity", 200, ""),
+        (b'{"inputs": "\xe9"}', "identity", 400, "not valid JSON in UTF-8"),
+        (b"", "identity", 400, "not valid JSON in UTF-8"),
+        (b'{"inputs": "a", "inputs": "a"}', "identity", 400, "a key occurs twice"),
+    ],
+)
+def test_a_body_is_uncompressed_json_in_utf8_with_each_key_once(client, content, encoding, status, message):
+    headers = {"content-type": "application/json", "content-encoding": encoding}
+    found = client("masked").post("/embed", content=content, headers=headers)
+    assert found.status_code == status and message in found.text
+
+
+def test_a_client_that_sends_all_of_a_big_body_reads_why_it_is_refused(live):
+    """The rest of the body is discarded: a connection that is closed while it arrives is reset."""
+    body = b" " * 8_000_000
+    with live("masked", limits=replace(FAST, header_seconds=20)) as server, server.connect() as connection:
+        connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        assert status(connection.recv(65536)) == 413
+        connection.sendall(HEAD + b'Content-Length: 15\r\n\r\n{"inputs": "a"}')
+        assert status(connection.recv(65536)) == 200
 
 
 @pytest.mark.parametrize("chunked", [False, True])

@@ -184,7 +184,9 @@ def test_the_state_of_a_model_and_errors(hugging_face):
     assert not hugging_face("/models/nothing").health_check()
     assert "there is no such model" in refused(hugging_face("/models/nothing").text_classification, "a")
     assert "no mask" in refused(hugging_face("/models/masked").fill_mask, "a text without one")
-    assert "this model cannot do this" in refused(hugging_face("/models/tags/pipeline/fill-mask").fill_mask, "[MASK]")
+    assert "this model has no /fill; models that have it: masked" in refused(
+        hugging_face("/models/tags/pipeline/fill-mask").fill_mask, "[MASK]"
+    )
     assert "fill-mask" in refused(hugging_face("/models/masked/pipeline/poetry").fill_mask, "[MASK]")
 
 

@@ -53,7 +53,7 @@ def test_what_is_too_long_or_not_explained_is_refused(client):
     assert "several windows" in ask(client("windows"), 422, inputs="the dog " * 9)
     assert "a single one, or the reverse" in ask(client("pairs"), 422, inputs="the dog")
     for kind in ("masked", "answers", "spans"):
-        assert "cannot do this" in ask(client(kind), 422, inputs=TEXT, model=kind)
+        assert "this model has no /explain" in ask(client(kind), 422, inputs=TEXT, model=kind)
 
 
 def test_words_tokens_and_scores_are_bounded(client):

@@ -38,7 +38,7 @@ OF_ALL = ("/embed", "/embed_all", "/tokenize", "/decode", "/v1/embeddings", "/si
 """Routes that both the masked model and the classifier have."""
 CANARY = "canary of a client"
 """A text that must not come back; it is no name of a field, which may."""
-OF_THE_MACHINE = re.compile(r"--|\.py|/(?!info|openapi)[a-z]+/|unmask\.")
+OF_THE_MACHINE = re.compile(r"--|\.py|/(?!info|openapi|pipeline)[a-z]+/|unmask\.")
 """Flags, files and calls, which clients have no use for."""
 LISTS = {
     **{"/answer": "passage", "/choose": "choices", "/v1/embeddings": "input", "/relate": "text"},

@@ -24,6 +24,21 @@ def test_S13_a_request_needs_a_key_and_metrics_hold_no_text(client):
     assert "secret" not in metrics and KEY not in metrics
 
 
+def test_routes_that_do_not_exist_and_other_methods_are_refused_with_what_there_is(client):
+    one = client("masked")
+    found = one.post("/v1/chat/completions", json={})
+    assert found.status_code == 404
+    assert found.json()["error"]["message"] == "there is no such route; /openapi.json lists the routes"
+    for method, path, allowed in (
+        ("GET", "/embed", "POST"),
+        ("PUT", "/models/masked", "POST"),
+        ("POST", "/info", "GET"),
+    ):
+        found = one.request(method, path)
+        assert found.status_code == 405 and allowed in found.headers["allow"]
+        assert found.json() == {"error": f"this route takes {found.headers['allow']}", "error_type": "Validation"}
+
+
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8080", "", "localhost.evil.example", "[::2]:80"])
 def test_S18_other_host_names_are_refused(client, host):
     """A page of another site could otherwise reach the server by resolving its own name to 127.0.0.1."""

@@ -19,6 +19,7 @@ from unmask.serving.openapi import describe
 from unmask.serving.served import Served
 from unmask.serving.service import Service
 from unmask.tasks.embedding import Embedding
+from unmask.tasks.late_interaction import LateInteraction
 from unmask.tasks.ranking import Ranking
 from unmask.tasks.regression import Regression
 from unmask.training.machine import choose_machine
@@ -38,7 +39,7 @@ def predictors(tokenizer):
         torch.manual_seed(1)
         encoder = SHAPE.build(tokenizer.size)
         head = task.build(encoder.head, ())
-        if task.part != "embedding":
+        if task.reranks:
             torch.nn.init.normal_(head.out.weight)
         model = Model(encoder, tokenizer, {task.part: head.published()}, (), task, pooling=pooling)
         return Predictor(model, choose_machine("cpu", "float32"))
@@ -49,6 +50,7 @@ def predictors(tokenizer):
         "probability": build(Ranking(length=24, activation="sigmoid")),
         "score": build(Ranking(length=24, loss="pairwise", activation="identity")),
         "published": build(Regression(length=24, activation="sigmoid")),
+        "tokens": build(LateInteraction(length=24, query_length=8, query_prompt="", document_prompt="")),
     }
 
 
@@ -134,7 +136,7 @@ def test_vectors_that_are_not_compared_by_products_are_not_reranked(ask, predict
     model = replace(predictors["vectors"].model, task=None, pooling=pooling)
     predictors["distances"] = Predictor(model, choose_machine("cpu", "float32"))
     body = {"model": "distances", "query": QUERY, "texts": TEXTS}
-    assert "this model cannot do this" in ask("/rerank", "distances", **body, status=422)["error"]
+    assert "this model has no " in ask("/rerank", "distances", **body, status=422)["error"]
     ask("/embed", "distances", inputs=TEXTS)
 
 
@@ -208,6 +210,11 @@ def test_similarity_is_the_cosine(ask, predictors):
 
 
 def test_what_cannot_be_reranked_is_refused(ask, client):
+    for name in ("vectors", "tokens"):
+        error = ask("/rerank", name, query=LONG, texts=TEXTS, status=422)["error"]
+        assert error.startswith("`query`: a text is too long"), "not texts, the larger field"
+        error = ask("/rerank", name, query="dog", texts=[*TEXTS, LONG], status=422)["error"]
+        assert error.startswith("`texts`: a text is too long")
     for body, status, message in (
         ({"query": "", "texts": TEXTS}, 422, "query: a text is empty"),
         ({"query": QUERY, "texts": ["a", " "]}, 422, "texts: a text is empty"),
@@ -226,7 +233,9 @@ def test_what_cannot_be_reranked_is_refused(ask, client):
         "/v2/rerank": {"query": QUERY, "documents": TEXTS},
     }.items():
         found = one.post(path, json=body)
-        assert found.status_code == 422 and "no model of this server can do this" in found.text
+        assert found.status_code == 422 and "no model of this server has /rerank; /info lists" in found.text
+    labels = one.post("/rerank", json={"model": "pairs", "query": QUERY, "texts": TEXTS}).json()["error"]
+    assert "`model`: this model has no /rerank; it gives pairs [query, text] labels, at /predict" in labels
 
 
 def test_probabilities_of_extreme_scores_are_numbers(predictors, monkeypatch):

@@ -1,3 +1,4 @@
+import asyncio
 import gc
 import json
 import socket
@@ -52,6 +53,21 @@ def test_a_server_has_at_least_one_model():
         serve("nothing", port=0)
     with pytest.raises(UserError, match="no directory 'nothing'"):
         serve(Path("nothing"), port=0)
+    for models in (object(), None, {"a": "nothing"}, [5]):
+        with pytest.raises(UserError, match="is given, where a model is expected; name a run"):
+            serve(models, port=0)
+    with pytest.raises(UserError, match=r"port=80\.5: not a whole number from 0 to 65,535"):
+        serve("nothing", port=80.5)
+
+
+def test_a_server_is_not_started_in_a_notebook():
+    """Its event loop runs already."""
+
+    async def cell():
+        serve("nothing", port=0)
+
+    with pytest.raises(UserError, match=r"such as a notebook, .* start it in a terminal: unmask serve MODEL"):
+        asyncio.run(cell())
 
 
 def test_a_link_has_its_own_name(tmp_path):

@@ -141,7 +141,7 @@ def test_a_model_that_was_exported_with_its_head_answers_the_routes_of_that_head
     assert (info.routes, info.model_dtype) == (ROUTES, "int8")
     assert describe(served).views == ["label", "audit", "suggest"]
     for route in ("/embed", "/v1/embeddings", "/features", "/playground/influence"):
-        with pytest.raises(Refusal, match="this model cannot do this"):
+        with pytest.raises(Refusal, match=f"`model`: this model has no {route}; /info lists"):
             service.find("exported", route)
     service.close()
 

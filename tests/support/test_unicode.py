@@ -32,7 +32,8 @@ def test_a_lone_surrogate_is_refused_with_its_position_and_context(text, shown, 
 def test_what_is_not_a_string_is_refused(value, shown):
     with pytest.raises(UserError) as caught:
         check_unicode(["good", value])
-    assert str(caught.value) == (f"{shown} is not a string; pass strings (for pairs, the second texts as texts_b)")
+    pairs = ", and the second texts of pairs as texts_b" if isinstance(value, tuple) else ""
+    assert str(caught.value) == f"{shown} is not a string; pass strings{pairs}"
 
 
 def test_the_representation_of_a_wrong_value_is_shortened():

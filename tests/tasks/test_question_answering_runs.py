@@ -155,7 +155,7 @@ def test_the_command_line_answers(trained, tmp_path, capsys, documents):
             ["--question", "who?", "--passage", "x", "--columns", "text=0"],
             "--columns has no effect without --data",
         ),
-        (["a text"], "this model is for question answering; query it with --question"),
+        (["a text"], "for question answering; query it with unmask predict --model MODEL --question"),
     ],
 )
 def test_errors_of_the_command_line(trained, capsys, options, message):

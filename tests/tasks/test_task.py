@@ -21,7 +21,7 @@ class Plain(Task, frozen=True, kw_only=True, tag="plain"):
 
     part = "plain_part"
     metric = "accuracy"
-    card = Card("A plain task", usage="--nothing")
+    card = Card("A plain task", usage={"question": "What?"})
 
 
 def test_defaults():
@@ -30,8 +30,10 @@ def test_defaults():
     assert task.settle([], ("a", "b")) is task
     assert task.tune([], []) is task
     assert task.classes(("b", "a", "b")) == {"a", "b"}
-    with pytest.raises(UserError, match=r"^this model is for plain part; query it with --nothing$"):
+    with pytest.raises(UserError) as refused:
         task.from_texts(["a"])
+    call = 'unmask.predict(model=MODEL, question="What?")'
+    assert str(refused.value) == f"this model is for plain part; query it with {call}"
     assert Framed([], list).notes == ()
 
 

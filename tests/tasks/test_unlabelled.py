@@ -1,5 +1,7 @@
 """Files of texts are read line by line, unless a model was trained on pairs; other data by its columns."""
 
+from functools import partial
+
 import pytest
 
 from unmask.support.errors import UserError
@@ -36,6 +38,20 @@ def test_examples_are_the_same_whether_read_at_once_or_one_by_one(files, index):
     assert [row.values["text"] for row in examples] == [["text\tlabel", "the dog\tyes"], ["the dog"]][index]
     assert list(iterate_examples(task, files[index], columns={}, kind=None, notes=again)) == examples
     assert again == notes
+
+
+def test_an_empty_one_of_several_files_is_a_note(files, tmp_path):
+    """All of them would be an error, as an empty one is."""
+    lines, header = tmp_path / "empty.txt", tmp_path / "empty.tsv"
+    lines.write_text(" \n")
+    header.write_text("text\tlabel\n")
+    for read in (read_unlabeled, partial(read_examples, Classification())):
+        notes = []
+        rows = read([lines, files[1], header], columns={}, kind=None, notes=notes)
+        assert [row.values["text"] for row in rows] == ["the dog"]
+        assert notes == [f"{lines}: there are no texts", f"{header}: there are no examples"]
+        with pytest.raises(UserError, match=r"empty\.tsv: there are no examples"):
+            read([header, lines], columns={}, kind=None, notes=[])
 
 
 def test_lines_are_no_pairs(files, tmp_path):

@@ -156,6 +156,6 @@ def test_in_another_thread_handlers_are_left_as_they_are():
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_the_status_is_that_of_the_signal(number, status):
-    error = Interrupted.at(7, number)
+    error = Interrupted(7, number)
     assert error.status == status
     assert str(error) == "stopped and saved at step 7; continue with the same command and resume=True"

@@ -40,7 +40,7 @@ from unmask.model.model import Model
 from unmask.nn.encoders.encoder import NO_CARRY, NOTHING, Carry, Encoded, Encoder, HeadSpec, Keep
 from unmask.support.choices import PoolingKind, PromptName, as_texts
 from unmask.support.durable import replace_file
-from unmask.support.errors import ShareNote, UserError, check_unicode
+from unmask.support.errors import ShareNote, UserError
 from unmask.support.fingerprint import fingerprint, fingerprint_values
 from unmask.support.messages import argument
 from unmask.support.model_card import NAME, Origin, model_card
@@ -114,7 +114,6 @@ class StaticPredictor(Predictor):
             raise UserError(f"{argument('pooling', pooling)}: the vectors of a static encoder are means")
         own = supported(self.model.pooling).changed(self.table.shape[1], normalize=normalize, dimensions=dimensions)
         prompted = [own.prompt_of(prompt_name) + text for text in as_texts(texts)]
-        check_unicode(prompted)
         encoded = encode_ragged(self.model.tokenizer, prompted)
         notes = list[str]()
         if own.length is not None and (long := int((encoded.lengths > own.length).sum())):

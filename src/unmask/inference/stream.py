@@ -25,7 +25,7 @@ from unmask.data.text.record_files import fingerprint_source
 from unmask.inference.predictor import Predictor
 from unmask.support.choices import ExplainMethod
 from unmask.support.durable import check_file, create, named, read_json, replace_file, sync
-from unmask.support.errors import ShareNote, UserError
+from unmask.support.errors import EmptySource, ShareNote, UserError
 from unmask.support.fingerprint import differences, versions
 from unmask.support.messages import argument
 from unmask.tasks.prediction_tables import OTHER_TABLES, TABLES
@@ -146,7 +146,7 @@ def write_predictions(
                     file.flush()
                     count += len(predictions)
             if not count:
-                raise UserError("there are no examples in the file", file=source)
+                raise EmptySource("there are no examples", file=source)
         except UserError:  # the data has to be changed, and the predictions of other data cannot be continued
             part.unlink()
             state.unlink()

@@ -33,6 +33,7 @@ IN_DOMAIN = {
 OUT_DOMAIN = {"reddit": "reddit", "science": "science"}
 """Names of the others."""
 CANNOT = "CANNOTANSWER"
+"""The answer of questions without one."""
 MIN_HUMAN_F1 = 0.4
 """Smallest F1 of humans of the questions that count."""
 

@@ -35,9 +35,13 @@ def decode(decoder: msgspec.json.Decoder[Any], content: bytes) -> Any:
             request = decoder.decode(content)
         except msgspec.ValidationError as error:
             raise invalid(explain(decoder.type, content)) from error
-        check_keys(content, msgspec.json.decode(content))
+        value = msgspec.json.decode(content)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise Refusal(400, "Validation", "the body is not valid JSON, or a key occurs twice") from error
+        raise Refusal(400, "Validation", "the body is not valid JSON in UTF-8") from error
+    try:
+        check_keys(content, value)
+    except ValueError as error:
+        raise Refusal(400, "Validation", "a key occurs twice in an object of the body") from error
     return request
 
 

@@ -150,7 +150,8 @@ def _of_task(route: Route) -> Endpoint:
 
 
 _TEXT = "a text has characters that cannot be encoded"
-_INPUTS = argument("inputs")
+INPUTS = argument("inputs")
+"""The field of the texts of a request, in messages."""
 ENDPOINTS = (
     Endpoint(
         "/embed",
@@ -158,7 +159,7 @@ ENDPOINTS = (
         types.EmbedRequest,
         types.EmbedResponse,
         _embed,
-        f"{_INPUTS}: {_TEXT}",
+        f"{INPUTS}: {_TEXT}",
         {"inputs": "What is deep learning?"},
     ),
     Endpoint(
@@ -167,7 +168,7 @@ ENDPOINTS = (
         types.EmbedAllRequest,
         types.EmbedAllResponse,
         tokens.embed_all,
-        f"{_INPUTS}: {_TEXT}",
+        f"{INPUTS}: {_TEXT}",
         {"inputs": "What is deep learning?"},
     ),
     Endpoint(
@@ -176,7 +177,7 @@ ENDPOINTS = (
         types.TokenizeRequest,
         list[list[types.SimpleToken]],
         tokens.tokenize,
-        f"{_INPUTS}: {_TEXT}",
+        f"{INPUTS}: {_TEXT}",
         {"inputs": "What is deep learning?"},
     ),
     Endpoint(
@@ -204,7 +205,7 @@ ENDPOINTS = (
         rerank.SimilarityRequest,
         list[float],
         rerank.similarity,
-        f"{_INPUTS}: {_TEXT}",
+        f"{INPUTS}: {_TEXT}",
         {"inputs": {"source_sentence": "What is deep learning?", "sentences": ["Learning by deep networks."]}},
     ),
     Endpoint(
@@ -236,7 +237,7 @@ ENDPOINTS = (
         types.ExplainRequest,
         types.ExplainResponse,
         explain,
-        f"{_INPUTS}: {_TEXT}; the model reads pairs of texts, and this is a single one, or the reverse; or it reads "
+        f"{INPUTS}: {_TEXT}; the model reads pairs of texts, and this is a single one, or the reverse; or it reads "
         "the text in several windows, or tags words without reading masks, which is not explained",
         {"inputs": "A wonderful film."},
     ),
@@ -246,7 +247,7 @@ ENDPOINTS = (
         types.FillRequest,
         types.FillResponse,
         Served.fill,
-        f"{_INPUTS}: a text has no mask, or more tokens than the model reads; write [MASK] where a word is missing",
+        f"{INPUTS}: a text has no mask, or more tokens than the model reads; write [MASK] where a word is missing",
         {"inputs": "Paris is the [MASK] of France."},
     ),
     Endpoint(

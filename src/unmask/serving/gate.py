@@ -76,12 +76,16 @@ class Reader:
             arrived: whether all of it has arrived, so that no time needs to be limited.
 
         Raises:
-            Refusal: it is not JSON (415), too large (413), too slow (408), or all bodies together are too large (429).
+            Refusal: it is not JSON, or compressed (415), too large (413), too slow (408), or all bodies together are
+                too large (429).
             ClientDisconnect: the client has gone.
         """
-        kind, declared = (_header(scope, name) for name in (b"content-type", b"content-length"))
+        names = b"content-type", b"content-encoding", b"content-length"
+        kind, encoding, declared = (_header(scope, name) for name in names)
         if kind.partition(b";")[0].strip().lower() != b"application/json":
             raise Refusal(415, "Validation", "send Content-Type: application/json")
+        if encoding.strip().lower() not in (b"", b"identity"):
+            raise Refusal(415, "Validation", "send the body uncompressed, without Content-Encoding")
         if declared.isdigit() and int(declared[:20]) > self._limits.body:
             raise self._too_large()
         if arrived:

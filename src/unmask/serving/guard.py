@@ -22,8 +22,9 @@ from starlette.types import Message, Receive, Scope, Send
 
 from unmask.serving.metrics import Meter
 from unmask.serving.protocol import exchange_of
-from unmask.serving.refusals import Kind, Refusal, failure_at
+from unmask.serving.refusals import Refusal, failure_at
 from unmask.support.errors import UserError
+from unmask.support.messages import argument
 
 VARIABLE = "UNMASK_API_KEY"
 """Environment variable with a key."""
@@ -99,7 +100,6 @@ ANY = "*"
 """Stands for all hosts."""
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 """Names of this machine's loopback interface."""
-KINDS: dict[int, Kind] = {401: "Unauthorized", 403: "Unauthorized", 404: "NotFound"}
 
 
 Inner = Callable[[Scope, Receive, Send], Awaitable[bytes | None]]
@@ -164,9 +164,14 @@ class Guard:
                 await Response(body, media_type="application/json")(scope, receive, answer)
         except Refusal as refusal:
             await refuse(refusal, path)(scope, receive, answer)
-        except HTTPException as error:
-            failure = Refusal(error.status_code, KINDS.get(error.status_code, "Validation"), error.detail)
-            await refuse(failure, path)(scope, receive, answer)
+        except HTTPException as error:  # of the router: there is no such route (404), or only with others (405)
+            allowed = error.headers or {}
+            failure = Refusal(404, "NotFound", "there is no such route; /openapi.json lists the routes")
+            if allowed:
+                failure = Refusal(405, "Validation", f"this route takes {allowed['Allow']}")
+            response = refuse(failure, path)
+            response.headers.update(allowed)
+            await response(scope, receive, answer)
         except Exception as error:
             self._meter.failure(route, error)
             if status == 499:
@@ -202,7 +207,8 @@ class Guard:
         if hosts > 1:  # a proxy may have checked the other one
             raise Refusal(400, "Validation", "there are several Host headers")
         if ANY not in self._hosts and host_name(first.get(b"host", b"").decode("latin1")) not in self._hosts:
-            raise Refusal(403, "Unauthorized", "this host is not one of the server's names")
+            others = f"its operator adds others by {argument('allow_host')}"
+            raise Refusal(403, "Unauthorized", f"this host is not one of the server's names; {others}")
         if path not in self._public and not self._keys.allow(first.get(b"authorization", b"")):
             raise Refusal(401, "Unauthorized", "send an API key: Authorization: Bearer KEY")
 
@@ -218,7 +224,7 @@ def refuse(refusal: Refusal, path: str) -> Response:
     headers = {} if refusal.retry is None else {"retry-after": str(refusal.retry)}
     if refusal.status == 401:
         headers["www-authenticate"] = "Bearer"
-    if refusal.status in (408, 413):
-        headers["connection"] = "close"  # the rest of the body is not read
+    if refusal.status == 408:
+        headers["connection"] = "close"
     body = msgspec.json.encode(failure_at(path).of(refusal))
     return Response(body, refusal.status, headers, media_type="application/json")

@@ -24,7 +24,7 @@ from unmask.inference.fill import HEADS
 from unmask.serving import rerank, zero_shot
 from unmask.serving.batcher import ComputeJob
 from unmask.serving.bodies import fields_of
-from unmask.serving.endpoints import ENDPOINTS, Endpoint
+from unmask.serving.endpoints import ENDPOINTS, INPUTS, Endpoint
 from unmask.serving.refusals import invalid
 from unmask.serving.served import ZERO_SHOT, Served
 from unmask.serving.types import EmbedRequest, FillRequest, Parameters, PipelineRequest
@@ -57,7 +57,7 @@ class ClassificationParameters(Parameters):
 class ClassificationRequest(PipelineRequest):
     """Texts to classify: one or several, or pairs as `{"text", "text_pair"}`."""
 
-    inputs: str | TextPair | list[str | TextPair]
+    inputs: str | TextPair | Annotated[list[str | TextPair], Meta(min_length=1)]
     parameters: ClassificationParameters | None = None
 
 
@@ -287,7 +287,6 @@ def answer(served: Served, request: QuestionRequest) -> ComputeJob:
 
 
 _OF = {endpoint.path: endpoint for endpoint in ENDPOINTS}
-_INPUTS = argument("inputs")
 _CLASSIFY, _FILL, _TAG, _ANSWER, _FEATURES, _SIMILARITY, _ZERO_SHOT = (
     Endpoint(
         "/pipeline/text-classification",
@@ -295,7 +294,7 @@ _CLASSIFY, _FILL, _TAG, _ANSWER, _FEATURES, _SIMILARITY, _ZERO_SHOT = (
         ClassificationRequest,
         list[list[Scored]],
         classify,
-        f"{_INPUTS}: the model reads pairs of texts, {{'text', 'text_pair'}}, and the request has single ones, or the "
+        f"{INPUTS}: the model reads pairs of texts, {{'text', 'text_pair'}}, and the request has single ones, or the "
         f"reverse; a model may have no logits for {argument('parameters.function_to_apply')}",
         {"inputs": "A wonderful film.", "parameters": {"top_k": 1}},
         of="/predict",
@@ -326,7 +325,7 @@ _CLASSIFY, _FILL, _TAG, _ANSWER, _FEATURES, _SIMILARITY, _ZERO_SHOT = (
         QuestionRequest,
         FoundAnswer | list[FoundAnswer],
         answer,
-        f"{_INPUTS}: a text has characters that cannot be encoded",
+        f"{INPUTS}: a text has characters that cannot be encoded",
         {"inputs": {"question": "Where did she live?", "context": "Ada Lovelace lived in London."}},
         of="/answer",
     ),

@@ -34,7 +34,7 @@ from unmask.inference.pooling import Token, frame_tokens
 from unmask.metrics.token_classification import split_tag
 from unmask.serving.batcher import ComputeJob
 from unmask.serving.bodies import json_response
-from unmask.serving.endpoints import Endpoint
+from unmask.serving.endpoints import INPUTS, Endpoint
 from unmask.serving.refusals import invalid, too_large
 from unmask.serving.served import Served
 from unmask.support.messages import argument
@@ -48,7 +48,6 @@ MAX_WEIGHTS = 1_500_000
 """Maximum number of attention weights in a response: for 12 layers of 12 heads, those of 102 tokens."""
 MAX_WORDS = 128
 """Maximum number of words whose influence is measured: the text is read once without each."""
-_INPUTS = argument("inputs")
 
 
 class AttentionRequest(Request):
@@ -135,7 +134,7 @@ def attention_job(served: Served, request: AttentionRequest) -> ComputeJob:
     if len(tokens) ** 2 * per_pair > MAX_WEIGHTS:
         most = int((MAX_WEIGHTS / per_pair) ** 0.5)
         raise too_large(
-            f"{_INPUTS}: the attention of at most {most} tokens is shown; shorten the text, which has {len(tokens)}"
+            f"{INPUTS}: the attention of at most {most} tokens is shown; shorten the text, which has {len(tokens)}"
         )
 
     def compute(samples: Sequence[Sample]) -> list[np.ndarray]:
@@ -156,11 +155,11 @@ def influence_job(served: Served, request: InfluenceRequest) -> ComputeJob:
     _check(served, [request.inputs], most=1)
     if (count := len(split_text(request.inputs).starts)) > MAX_WORDS:
         raise too_large(
-            f"{_INPUTS}: the influence of at most {MAX_WORDS} words is measured; shorten the text, which has {count}"
+            f"{INPUTS}: the influence of at most {MAX_WORDS} words is measured; shorten the text, which has {count}"
         )
     samples, measure = frame_influence(served.tokenizer, request.inputs, served.readable)
     if total_length(samples) > served.limits.request_tokens:
-        raise too_large(f"{_INPUTS}: the text is too long to be read once without each word; shorten it")
+        raise too_large(f"{INPUTS}: the text is too long to be read once without each word; shorten it")
 
     def read(rows: list[np.ndarray]) -> InfluenceResponse:
         influence = measure(rows)
@@ -171,9 +170,9 @@ def influence_job(served: Served, request: InfluenceRequest) -> ComputeJob:
 
 def _check(served: Served, texts: Sequence[str], *, most: int) -> None:
     if not 1 <= len(texts) <= most or not all(map(str.strip, texts)):
-        raise invalid(f"{_INPUTS}: a text is empty, or there are too many")
+        raise invalid(f"{INPUTS}: a text is empty, or there are too many")
     if any(len(text) > served.limits.characters for text in texts):
-        raise too_large(f"{_INPUTS}: a text has more than {served.limits.characters:,} characters; shorten it")
+        raise too_large(f"{INPUTS}: a text has more than {served.limits.characters:,} characters; shorten it")
 
 
 ENDPOINTS = (
@@ -183,7 +182,7 @@ ENDPOINTS = (
         AttentionRequest,
         AttentionResponse,
         attention_job,
-        f"{_INPUTS}: the text has characters that cannot be encoded, or more tokens than the model reads; shorten it",
+        f"{INPUTS}: the text has characters that cannot be encoded, or more tokens than the model reads; shorten it",
         {"inputs": "The cat sat on the mat."},
     ),
     Endpoint(
@@ -192,7 +191,7 @@ ENDPOINTS = (
         InfluenceRequest,
         InfluenceResponse,
         influence_job,
-        f"{_INPUTS}: the text has fewer than two words, or more tokens than the model reads",
+        f"{INPUTS}: the text has fewer than two words, or more tokens than the model reads",
         {"inputs": "The cat sat on the mat."},
     ),
 )

@@ -151,10 +151,17 @@ def main_field(request: Request) -> str:
     return argument(max(sizes, key=lambda name: sizes[name], default=request.__struct_fields__[0]))
 
 
-def too_long(request: Request, most: str) -> str:
-    """Return the message about a text with more tokens than the model reads; `most` is their number, with its noun."""
+def too_long(request: Request, most: str, texts: Collection[str] = ()) -> str:
+    """Return the message about a text with more tokens than the model reads.
+
+    Args:
+        request: the request.
+        most: the number of tokens, with its noun.
+        texts: those that are too long; empty: they are in the largest field.
+    """
     truncation = f", or pass {argument('truncate', True)}" if hasattr(request, "truncate") else ""
-    return f"{main_field(request)}: a text is too long; this model reads {most}; shorten it{truncation}"
+    field = field_of(request, texts) if texts else main_field(request)
+    return f"{field}: a text is too long; this model reads {most}; shorten it{truncation}"
 
 
 def _strings(value: Any) -> Iterator[str]:

@@ -275,7 +275,10 @@ def _compare(
     prompts = [prompt, *[prompt_of_others] * len(others)]
     first, *rest = _encode(served, request, [text, *others], prompts, truncate=truncate, left=left)
     ids = [first, *(cut(text_ids, most, left) for text_ids in rest)]
-    job = served.embed_ids(request, ids, normalize=normalize, dimensions=None, truncate=truncate, left=left)
+    texts = [text, *others]
+    job = served.embed_ids(
+        request, ids, normalize=normalize, dimensions=None, truncate=truncate, left=left, texts=texts
+    )
 
     def read(rows: list[np.ndarray]) -> np.ndarray:
         vectors = job.read(rows)  # (1 + others, width)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from unmask.support.choices import Device, InferenceEngine, Precision, as_texts
+from unmask.support.choices import Device, InferenceEngine, Precision, as_several, as_texts
 from unmask.support.errors import UserError, check_count
-from unmask.support.messages import argument
+from unmask.support.messages import argument, call, in_command, rendered
 from unmask.training.machine import choose_machine
 from unmask.training.runs.display import Display
 
@@ -59,7 +61,8 @@ def serve(
         quiet: print only results and errors.
 
     Raises:
-        UserError: the address or a model cannot be used, no model is named, or a limit is not positive.
+        UserError: the address or a model cannot be used, no model is named, a limit is not positive, or an event loop
+            is running.
     """
     try:
         from unmask.serving import run
@@ -74,7 +77,13 @@ def serve(
             raise
         raise UserError("serving needs more packages", remedy="install them: pip install 'unmask[serve]'") from error
 
-    if not (models := [models] if isinstance(models, str | Path) else models):
+    with suppress(RuntimeError):
+        asyncio.get_running_loop()
+        raise UserError(
+            "a program with an event loop, such as a notebook, cannot run a server besides",
+            remedy=f"start it in a terminal: {rendered(call('serve', 'MODEL'), in_command)}",
+        )
+    if not (models := as_several(models)):
         raise UserError(f"{argument('models')}: there is no model", remedy="name one or more directories of models")
     most = {
         "max_concurrent_requests": max_concurrent_requests,
@@ -85,8 +94,7 @@ def serve(
     }
     for name, number in most.items():
         check_count(name, number)
-    if not 0 <= port < 65536:
-        raise UserError(f"{argument('port', port)}: not a port")
+    check_count("port", port, 0, 65535)
     limits = replace(
         Limits(),
         requests=max_concurrent_requests,

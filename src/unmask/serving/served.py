@@ -246,6 +246,7 @@ class Served:
         dimensions: int | None,
         truncate: bool,
         left: bool = False,
+        texts: Sequence[str] = (),
     ) -> ComputeJob:
         """Return the job of the vectors of texts that are tokenized already, without special tokens.
 
@@ -256,6 +257,7 @@ class Served:
             dimensions: see `EmbedRequest`.
             truncate: see `EmbedRequest`.
             left: whether texts are truncated at their beginning.
+            texts: the texts, if they are in several fields.
 
         Raises:
             Refusal: a text is too long, or has fewer dimensions.
@@ -263,7 +265,7 @@ class Served:
         width = self.model.vector_width
         if dimensions is not None and dimensions > width:
             raise invalid(f"{argument('dimensions')}: the vectors of this model have {width} dimensions")
-        samples = self.framed(request, ids, truncate=truncate, left=left)
+        samples = self.framed(request, ids, truncate=truncate, left=left, texts=texts)
 
         length = dimensions or self.pooling.dimensions or width
 
@@ -274,7 +276,13 @@ class Served:
         return ComputeJob(self.vectors, samples, read, normalized=length if normalize else 0)
 
     def framed(
-        self, request: Request, ids: Sequence[np.ndarray], *, truncate: bool, left: bool = False
+        self,
+        request: Request,
+        ids: Sequence[np.ndarray],
+        *,
+        truncate: bool,
+        left: bool = False,
+        texts: Sequence[str] = (),
     ) -> Sequence[Sample]:
         """Return texts, as token ids without special tokens, as samples; see `embed_ids`.
 
@@ -283,8 +291,9 @@ class Served:
         """
         frame = Frame.of(self.tokenizer)
         capacity = frame.capacity(self.longest, texts=1)
-        if not truncate and any(len(text_ids) > capacity for text_ids in ids):
-            raise invalid(too_long(request, f"{capacity} tokens besides special ones"))
+        if not truncate and (long := [number for number, of in enumerate(ids) if len(of) > capacity]):
+            most = f"{capacity} tokens besides special ones"
+            raise invalid(too_long(request, most, [texts[number] for number in long] if texts else ()))
         return self.checked(request, [frame.wrap(cut(text_ids, capacity, left)) for text_ids in ids])
 
     def frame_tokens(
@@ -305,9 +314,9 @@ class Served:
         if left:
             raise invalid(f'{argument("truncation_direction")}: this model truncates texts at their end; pass "right"')
         samples, were_cut, _ = encoder.frame_texts(self.tokenizer, as_rows(texts), name)
-        if not truncate and any(were_cut):
+        if not truncate and (long := [text for text, was_cut in zip(texts, were_cut, strict=True) if was_cut]):
             most = encoder.query_length if name == "query" else encoder.length
-            raise invalid(too_long(request, f"{most} tokens, special ones included"))
+            raise invalid(too_long(request, f"{most} tokens, special ones included", long))
         return self.checked(request, samples)
 
     def vectors(self, samples: Sequence[Sample]) -> list[np.ndarray]:

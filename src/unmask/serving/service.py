@@ -40,6 +40,7 @@ from unmask.serving.types import Info, Limits
 from unmask.support import __version__
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
+from unmask.tasks.routes import PREDICT
 
 Value = TypeVar("Value")
 
@@ -73,15 +74,15 @@ class Service:
         Raises:
             Refusal: there is no such model (404), or it cannot do this (422).
         """
-        if name is None:
-            able = [served for served in self.models.values() if served.has(route)]
-            if not able:
-                raise invalid("no model of this server can do this; /info lists the routes of each model")
-            return min(able, key=lambda served: route == RERANK and not served.reranks)  # the first cross-encoder
-        served = self.named(name)
-        if not served.has(route):
-            raise invalid(f"{argument('model')}: this model cannot do this; /info lists the routes of each model")
-        return served
+        served = None if name is None else self.named(name)
+        if served is not None and served.has(route):
+            return served
+        able = [other for other in self.models.values() if other.has(route)]
+        if served is not None:
+            raise invalid(_lacking(served, route, [other.name for other in able]))
+        if not able:
+            raise invalid(f"no model of this server has {route}; /info lists the routes of each model")
+        return min(able, key=lambda other: route == RERANK and not other.reranks)  # the first cross-encoder
 
     def named(self, name: str) -> Served:
         """Return the model of a name.
@@ -260,6 +261,14 @@ class Service:
         self.stopping = True
         for served in self.models.values():
             served.batcher.close()
+
+
+def _lacking(served: Served, route: str, others: Sequence[str]) -> str:
+    """Return the message that a model lacks a route, and what has it, given the names of other models that do."""
+    labels = route == RERANK and served.has(PREDICT.path) and served.predictor.labels
+    instead = f"; it gives pairs [query, text] labels, at {PREDICT.path}" if labels else ""
+    instead += f"; models that have it: {', '.join(others)}" if others else ""
+    return f"{argument('model')}: this model has no {route}{instead}; /info lists the routes of each model"
 
 
 def _read(job: ComputeJob, rows: list[np.ndarray]) -> bytes:

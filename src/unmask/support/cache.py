@@ -29,7 +29,8 @@ FOLDER, SIZE = "UNMASK_CACHE", "UNMASK_CACHE_GB"
 GIGABYTES = 20.0
 """The default of `SIZE`."""
 _LOCKS = find_spec("fcntl") is not None
-_READ = os.O_RDONLY | getattr(os, "O_BINARY", 0)
+READ = os.O_RDONLY | getattr(os, "O_BINARY", 0)
+"""Flags of a file that is read as it is stored, also on Windows."""
 
 
 def cache_folder() -> Path:
@@ -90,7 +91,7 @@ def drop_cached(name: str) -> None:
 def _hold(path: Path) -> int | None:
     """Open a file and lock it against removal; None: it is not there."""
     try:
-        handle = os.open(path, _READ)
+        handle = os.open(path, READ)
     except FileNotFoundError:
         return None
     if _LOCKS:
@@ -174,7 +175,7 @@ def _remove_unused(path: Path) -> bool:
     import fcntl
 
     try:
-        handle = os.open(path, _READ)
+        handle = os.open(path, READ)
     except FileNotFoundError:
         return True
     try:

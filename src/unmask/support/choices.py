@@ -1,14 +1,14 @@
 """Values that parameters of several functions accept; the command line offers the same."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, check_unicode
 from unmask.support.messages import argument
 from unmask.support.urls import Url
 
@@ -84,9 +84,24 @@ def check_choice(name: str, value: Any, choices: Any) -> None:
         raise UserError(f"{argument(name, value)}: unknown", remedy=f"choose one of {known}")
 
 
-def as_texts(texts: str | Sequence[str]) -> Sequence[str]:
-    """Return texts as a sequence, whose characters would otherwise be taken for the texts if there is only one."""
-    return [texts] if isinstance(texts, str) else texts
+def as_several(values: Any) -> list[Any]:
+    """Return one value, or several, as a list; a string, bytes or a mapping is one."""
+    several = isinstance(values, Iterable) and not isinstance(values, str | bytes | Mapping)
+    return list(values) if several else [values]
+
+
+def as_texts(texts: str | Sequence[str]) -> list[str]:
+    """Return texts as a list, whose characters would otherwise be taken for the texts if there is only one.
+
+    Raises:
+        UserError: they are a table, whose columns would be taken for texts, or one is no string, or not valid Unicode.
+    """
+    if hasattr(texts, "columns") or hasattr(texts, "column_names"):
+        kind = type(texts).__name__
+        raise UserError(f"a {kind} is given, where texts are expected", remedy="pass one of its columns")
+    found = as_several(texts)
+    check_unicode(found)
+    return found
 
 
 def as_files(files: Files) -> Sequence[str | Path]:
@@ -95,7 +110,7 @@ def as_files(files: Files) -> Sequence[str | Path]:
     Raises:
         UserError: one is a text, too long for the name of a file, or a URL that cannot be read.
     """
-    paths = [as_url(path) for path in ([files] if isinstance(files, str | Path) else files)]
+    paths = [as_url(path) for path in as_several(files)]
     for path in paths:
         if not isinstance(path, Url):
             check_path(path)
@@ -136,7 +151,7 @@ def as_url(path: str | Path) -> str | Path:
         if _COLLAPSED.match(str(path)) and not path.exists():
             raise UserError("is a URL as a Path, which changes it", file=path, remedy="pass it as a string")
         return path
-    if isinstance(path, Url) or not (match := _URL.match(path)):
+    if isinstance(path, Url) or not isinstance(path, str) or not (match := _URL.match(path)):
         return path
     try:
         url = Url(path)

@@ -75,6 +75,10 @@ def _restored(kind: type[UnmaskError], message: str) -> UnmaskError:
     return error
 
 
+class EmptySource(UserError):
+    """A file, or a table, has no examples."""
+
+
 class InputWarning(UserWarning):
     """A warning to users: of texts that a model did not read completely, files that lack something, failed engines."""
 
@@ -175,7 +179,7 @@ def refuse_string(texts: Iterable[str]) -> None:
         )
 
 
-def check_unicode(texts: Iterable[str]) -> None:
+def check_unicode(texts: Iterable[object]) -> None:
     """Check that texts are strings that can be encoded as UTF-8.
 
     Python decodes bytes of the command line that are not UTF-8 to lone surrogates, which cannot be encoded.
@@ -185,9 +189,8 @@ def check_unicode(texts: Iterable[str]) -> None:
     """
     for text in texts:
         if not isinstance(text, str):
-            raise UserError(
-                f"{text!r:.60} is not a string", remedy="pass strings (for pairs, the second texts as texts_b)"
-            )
+            pairs = ", and the second texts of pairs as texts_b" if isinstance(text, list | tuple) else ""
+            raise UserError(f"{text!r:.60} is not a string", remedy=f"pass strings{pairs}")
         try:
             text.encode()
         except UnicodeEncodeError as error:

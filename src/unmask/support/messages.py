@@ -132,7 +132,7 @@ def in_command(reference: Reference, words: Mapping[str, str] = MappingProxyType
             pairs = ((key, value if isinstance(value, str) else _json(value)) for key, value in values.items())
             return " ".join(f"--set {key}={value}" for key, value in pairs)
         case Call(verb, parts, arguments):
-            named = [word for name, value in arguments.items() for word in flags(name, value)]
+            named = [word for name, value in arguments.items() for word in flags(name, value)[name == "texts" :]]
             return " ".join(["unmask", verb, *map(_quoted, [*map(str, parts), *named])])
 
 

@@ -12,7 +12,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -138,14 +138,14 @@ class Card:
         pipeline: tag on the Hub; "": none fits.
         library: name, on the Hub, of the library that reads its models.
         tags: further tags on the Hub.
-        usage: an example of the arguments of `unmask predict`.
+        usage: an example of the arguments of `unmask.predict`, besides the model.
     """
 
     title: str
     pipeline: str = ""
     library: str = "transformers"
     tags: tuple[str, ...] = ()
-    usage: str = '"A text."'
+    usage: Mapping[str, Any] = field(default_factory=lambda: {"texts": "A text."})
 
 
 @dataclass(frozen=True)

@@ -274,6 +274,10 @@ class Classification(TextTask, frozen=True, kw_only=True, tag="classification"):
         probabilities = np.array([[prediction.scores[label] for label in labels] for prediction in predictions])
         return metrics.with_soft_labels(measure, soft_labels(examples, labels), probabilities)
 
+    def constants(self, labels: Sequence[str]) -> list[Prediction]:
+        """See `Task`: each of the labels."""
+        return [Prediction("", label, {name: float(name == label) for name in labels}) for label in labels]
+
     def calibration(self, examples: Sequence[Row], predictions: Sequence[Prediction]) -> dict[str, float]:
         """See `Task`: of the most probable labels."""
         return describe_calibration(*_probabilities(examples, predictions), self.temperature)

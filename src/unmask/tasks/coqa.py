@@ -51,7 +51,7 @@ class Coqa(Extraction, frozen=True, kw_only=True, tag="coqa"):
     card = Card(
         title="Free answers to questions in a dialogue about a passage",
         pipeline="question-answering",
-        usage='--question "And then?" --passage "A passage." --history "Who won?" "Eve"',
+        usage={"question": "And then?", "passage": "A passage.", "history": ["Who won?", "Eve"]},
     )
     question_share = (3, 128)
 

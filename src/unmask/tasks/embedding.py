@@ -89,7 +89,7 @@ class Embedding(PairTask, frozen=True, kw_only=True, tag="embedding"):
         pipeline="sentence-similarity",
         library="sentence-transformers",
         tags=("sentence-transformers", "feature-extraction"),
-        usage='"A text." --text-b "Another text."',
+        usage={"texts": "A text.", "text_b": "Another text."},
     )
     fields = Fields(MATCHES, SIMILARITY, optional=True, negatives=True)
     head = HeadOrigin(weightless=True)

@@ -19,7 +19,7 @@ from unmask.data.batches.frame import Frame
 from unmask.data.labelled.identities import Identities
 from unmask.data.labelled.question_files import Question, check_ids
 from unmask.support.errors import UserError, check_unicode, refuse_idle
-from unmask.support.messages import argument
+from unmask.support.messages import argument, call
 from unmask.tasks.holding_out import choose_enough_units
 from unmask.tasks.mistakes import Mark, Mistake, Passage
 from unmask.tasks.passage_windows import PassageWindow, WindowSettings, best_spans
@@ -213,7 +213,7 @@ class Extraction(Task, frozen=True, kw_only=True):
         if history:
             raise UserError(
                 f"models of {self.part.replace('_', ' ')} read no history",
-                remedy="leave it out, or fine-tune a model on dialogues: unmask finetune quac (or coqa)",
+                remedy=f"leave it out, or fine-tune a model on dialogues: {call('finetune', 'quac')}",
             )
         return Question("", question, only_passage(self, question, passage))
 
@@ -304,7 +304,7 @@ def only_passage(task: Task, question: str, passage: Texts) -> str:
     if not isinstance(passage, str) and isinstance(passage, Mapping | Sequence):
         raise UserError(
             f"models of {task.part.replace('_', ' ')} read one passage, without a title",
-            remedy="give one, or fine-tune a model on several: unmask finetune hotpotqa",
+            remedy=f"give one, or fine-tune a model on several: {call('finetune', 'hotpotqa')}",
         )
     check_asked(question, passage)
     return passage

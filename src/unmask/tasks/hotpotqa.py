@@ -107,7 +107,7 @@ class Hotpotqa(Extraction, frozen=True, kw_only=True, tag="hotpotqa"):
     card = Card(
         title="Answers to questions about several passages, with the sentences that support them",
         pipeline="question-answering",
-        usage='--question "A question?" --passage "A passage." "Another." --title "One" "Two"',
+        usage={"question": "A question?", "passage": ["A passage.", "Another."], "title": ["One", "Two"]},
     )
 
     @property

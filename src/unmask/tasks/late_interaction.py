@@ -98,7 +98,7 @@ class LateInteraction(PairTask, frozen=True, kw_only=True, tag="late-interaction
         pipeline="sentence-similarity",
         library="PyLate",
         tags=("PyLate", "ColBERT", "sentence-transformers", "late-interaction", "feature-extraction"),
-        usage='"A text." --text-b "Another text."',
+        usage={"texts": "A text.", "text_b": "Another text."},
     )
     fields = Fields(MATCHES, optional=True, negatives=True)
     head = HeadOrigin(weightless=True)

@@ -285,6 +285,11 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, tag="multi-label"):
                 details["agreement"] = {**mean_agreement(agreements), "by_label": agreements}
         return details
 
+    def constants(self, labels: Sequence[str]) -> list[Labels]:
+        """See `Task`: the most frequent label, the two most frequent ones, and so on."""
+        chosen = [tuple(labels[: number + 1]) for number in range(len(labels))]
+        return [Labels("", names, {name: float(name in names) for name in labels}) for names in chosen]
+
     def calibration(self, examples: Sequence[Row], predictions: Sequence[Labels]) -> dict[str, float]:
         """See `Task`: every label of every text is one decision."""
         names = tuple(predictions[0].scores)

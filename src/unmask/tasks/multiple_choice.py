@@ -81,7 +81,7 @@ class MultipleChoice(Task, frozen=True, kw_only=True, tag="multiple-choice"):
     card = Card(
         title="A choice among several texts",
         pipeline="multiple-choice",
-        usage='--passage "A text." --choices "An end." "Another."',
+        usage={"passage": "A text.", "choices": ["An end.", "Another."]},
     )
     route = CHOOSE
     refusals: ClassVar[Refusals] = {

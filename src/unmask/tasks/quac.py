@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from unmask.data.labelled.dialogue_files import CANNOT, FOLLOWUP, YESNO, QuacQuestion, read_quac
+from unmask.data.labelled.dialogue_files import FOLLOWUP, YESNO, QuacQuestion, read_quac
 from unmask.data.labelled.question_files import describe_repairs
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.metrics import dialogues as metrics
@@ -69,7 +69,7 @@ class Quac(QuestionAnswering, frozen=True, kw_only=True, tag="quac"):
     card = Card(
         title="Answers to questions in a dialogue about a passage",
         pipeline="question-answering",
-        usage='--question "And then?" --passage "A passage." --history "Who won?" "Eve"',
+        usage={"question": "And then?", "passage": "A passage.", "history": ["Who won?", "Eve"]},
     )
     question_share = (3, 128)
 
@@ -90,7 +90,7 @@ class Quac(QuestionAnswering, frozen=True, kw_only=True, tag="quac"):
             metrics.answer_f1(texts, prediction.best_answer)
             for texts, prediction in zip(references, predictions, strict=True)
         ]
-        none = [metrics.answer_f1(texts, CANNOT) for texts in references]
+        none = [metrics.answer_f1(texts, metrics.CANNOT) for texts in references]
         counts = np.array([metrics.human_f1(texts) >= metrics.MIN_HUMAN_F1 for texts in references])
         margins = np.array([prediction.margin for prediction in predictions])
         counts = counts if counts.any() else ~counts
@@ -199,4 +199,4 @@ def _line(turns: Sequence[Any]) -> bytes:
 
 def _text(answered: Answered) -> str:
     """Return an answer as QuAC's files have it."""
-    return CANNOT if answered.start is None else answered.answer
+    return metrics.CANNOT if answered.start is None else answered.answer

@@ -63,7 +63,7 @@ class QuestionAnswering(Extraction, frozen=True, kw_only=True, tag="question-ans
     card = Card(
         title="Answers to questions about a passage",
         pipeline="question-answering",
-        usage='--question "A question?" --passage "A passage."',
+        usage={"question": "A question?", "passage": "A passage."},
     )
 
     def label_names(self, examples: Sequence[Question]) -> tuple[str, ...]:

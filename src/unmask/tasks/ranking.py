@@ -91,7 +91,7 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
         pipeline="text-ranking",
         library="sentence-transformers",
         tags=("sentence-transformers", "cross-encoder", "reranker"),
-        usage='"A query." --text-b "A passage."',
+        usage={"texts": "A query.", "text_b": "A passage."},
     )
     fields = Fields(GRADES)
     training = Training(rate=2.0, tuned={"loss": "binary"})  # a student imitates the score of each pair

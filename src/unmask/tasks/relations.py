@@ -108,7 +108,7 @@ class Relations(AnnotatedTask, frozen=True, kw_only=True, tag="relations"):
     part = "relations"
     metric = "f1"
     comparable = metrics.NAMES_WITH_MACRO
-    card = Card(title="A classifier of relations", usage="--data FILE")
+    card = Card(title="A classifier of relations", usage={"data": "FILE"})
     decides = True
     route = RELATE
     training = Training(rate=1.0)

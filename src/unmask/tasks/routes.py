@@ -91,7 +91,7 @@ class PredictRequest(TaskRequest):
         raw_scores: whether to return logits instead of probabilities.
     """
 
-    inputs: str | list[str | list[str]]
+    inputs: str | Annotated[list[str | Annotated[list[str], Meta(min_length=1, max_length=2)]], Meta(min_length=1)]
     truncate: bool | None = False
     truncation_direction: Direction = "right"
     raw_scores: bool = False
@@ -112,13 +112,7 @@ class PredictRequest(TaskRequest):
             return [[self.inputs]]
         flat = [text for text in self.inputs if isinstance(text, str)]
         nested = [texts for texts in self.inputs if not isinstance(texts, str)]
-        if (
-            (flat and nested)
-            or not self.inputs
-            or len(flat) > 2
-            or not all(1 <= len(texts) <= 2 for texts in nested)
-            or len(set(map(len, nested))) > 1
-        ):
+        if (flat and nested) or len(flat) > 2 or len(set(map(len, nested))) > 1:
             raise UserError("the inputs are not of one kind")
         return nested or [flat]
 

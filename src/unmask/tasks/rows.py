@@ -30,7 +30,7 @@ from unmask.data.labelled.span_export import export_array, export_labels, is_exp
 from unmask.data.labelled.table import Source
 from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
 from unmask.data.tokenizers.words import Ragged, encode_ragged
-from unmask.support.errors import ShareNote, UserError, check_unicode
+from unmask.support.errors import ShareNote, UserError, check_unicode, counted
 from unmask.support.messages import argument, setting
 from unmask.tasks.explained import SampleWords, UnexplainedError, Word, split_words
 from unmask.tasks.holding_out import choose_stratified
@@ -125,7 +125,7 @@ def as_rows(texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[
     if texts_b is None:
         return [Row({"text": text}, "", 0) for text in texts]
     if len(texts) != len(texts_b):
-        raise UserError(f"{len(texts)} texts cannot be paired with {len(texts_b)} second texts")
+        raise UserError(f"{counted(len(texts), 'text')} cannot be paired with {counted(len(texts_b), 'second text')}")
     return [Row({"text": first, "text_b": second}, "", 0) for first, second in zip(texts, texts_b, strict=True)]
 
 
@@ -219,7 +219,10 @@ def frame_rows(
     frame = Frame.of(tokenizer)
     pairs = are_pairs(rows, pairs)
     if pairs and windows > 1:
-        raise UserError("task.windows is for single texts, but these are pairs of texts", remedy="remove it")
+        raise UserError(
+            "task.windows is for single texts, but these are pairs of texts",
+            remedy=f"pass single texts, or train with {setting('task.windows', 1)}",
+        )
     if (capacity := frame.capacity(length, texts=1 + pairs) - (begin is not None)) < 1 + pairs:
         special = length - capacity
         raise UserError(

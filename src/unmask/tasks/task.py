@@ -29,6 +29,7 @@ from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import Encoder, HeadSpec
 from unmask.objectives.objective import Objective
 from unmask.support.errors import UserError
+from unmask.support.messages import call
 from unmask.support.model_card import Card
 from unmask.tasks.explained import Decision, SampleWords
 from unmask.tasks.holding_out import parted
@@ -328,7 +329,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Raises:
             UserError: the task does not accept plain texts.
         """
-        raise UserError(f"this model is for {self.part.replace('_', ' ')}", remedy=f"query it with {self.card.usage}")
+        usage = call("predict", model="MODEL", **self.card.usage)
+        raise UserError(f"this model is for {self.part.replace('_', ' ')}", remedy=f"query it with {usage}")
 
     @abstractmethod
     def label_names(self, examples: Sequence[Any]) -> tuple[str, ...]:
@@ -443,6 +445,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         They are from 0, or from -100, to 100 (`metrics.intervals.lowest`), and more is better.
         """
         return self.comparable or (self.metric,)
+
+    def constants(self, labels: Sequence[str]) -> list[Any]:
+        """Return predictions that can be made of all examples alike, given labels, the most frequent one first."""
+        return []
 
     def groups(self, examples: Sequence[Any]) -> Sequence[Hashable] | None:
         """Return the group of each example, if there are groups of examples that depend on each other."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
@@ -15,6 +16,7 @@ from typing import Any, TypeGuard, TypeVar
 from unmask.data.labelled.labelled_file import Row, is_plain, iterate_texts, read_rows, read_texts
 from unmask.data.labelled.table import Data, Source, as_sources
 from unmask.data.text.damage import DamagedTexts, find_damage
+from unmask.support.errors import EmptySource
 from unmask.tasks.holding_out import place_of
 from unmask.tasks.rows import as_rows, texts_of
 from unmask.tasks.task import Columns, Task
@@ -29,17 +31,19 @@ def read_unlabeled(data: Data, *, columns: Columns, kind: str | None, notes: lis
         data: see `unmask.data.labelled.table.as_sources`; a `.txt` file has one text per line.
         columns: mapping of our column names to those of the data.
         kind: format of the files, if the suffix does not determine it.
-        notes: receives a line for each reason why rows were omitted, and one if texts look damaged.
+        notes: receives a line for each reason why rows were omitted, for each of several sources that has none, and one
+            if texts look damaged.
 
     Raises:
-        UserError: the data is malformed; names file and line, or row.
+        UserError: the data is malformed, or all of it is empty; names file and line, or row.
     """
-    rows = []
-    for source in as_sources(data):
+
+    def read(source: Source) -> list[Row]:
         if is_plain(source, kind):
-            rows += as_rows(read_texts(source, columns=columns, notes=notes))
-        else:
-            rows += read_rows([source], columns=columns, kind=kind, gold=False, notes=notes)
+            return as_rows(read_texts(source, columns=columns, notes=notes))
+        return read_rows([source], columns=columns, kind=kind, gold=False, notes=notes)
+
+    rows = list(chain_sources(as_sources(data), read, notes))
     notes += describe_damaged(rows, texts_of)
     return rows
 
@@ -49,13 +53,31 @@ def read_examples(task: Task, data: Data, *, columns: Columns, kind: str | None,
 
     A `.txt` file has one text per line, unless the task is trained on pairs.
     """
-    examples = [
-        example
-        for source in as_sources(data)
-        for example in read_source(task, source, columns=columns, kind=kind, notes=notes)
-    ]
+    read = partial(read_source, task, columns=columns, kind=kind, notes=notes)
+    examples = list(chain_sources(as_sources(data), read, notes))
     notes += describe_damaged(examples, task.texts)
     return examples
+
+
+def chain_sources(
+    sources: Iterable[Source], read: Callable[[Source], Iterable[Example]], notes: list[str]
+) -> Iterator[Example]:
+    """Yield the examples of several sources; those that are empty get a note each, if not all of them are.
+
+    Raises:
+        EmptySource: there are no examples.
+    """
+    count, empty = 0, list[EmptySource]()
+    for source in sources:
+        try:
+            for example in read(source):
+                count += 1
+                yield example
+        except EmptySource as error:
+            empty.append(error)
+    if empty and not count:
+        raise empty[0]
+    notes += map(str, empty)
 
 
 def read_source(task: Task, source: Source, *, columns: Columns, kind: str | None, notes: list[str]) -> list[Any]:

@@ -13,16 +13,11 @@ from unmask.support.messages import argument
 class Interrupted(UnmaskError):
     """Raised when a signal ended the run, after saving it: status 130 after Ctrl-C, 143 after SIGTERM, 129, SIGHUP."""
 
-    def __init__(self, message: str, number: int) -> None:
-        super().__init__(message)
-        self.status = 128 + number
-
-    @classmethod
-    def at(cls, step: int, number: int) -> Interrupted:
-        """Return the exception that ends a run saved at a step."""
-        return cls(
-            f"stopped and saved at step {step}; continue with the same command and {argument('resume', True)}", number
+    def __init__(self, step: int, number: int) -> None:
+        super().__init__(
+            f"stopped and saved at step {step}; continue with the same command and {argument('resume', True)}"
         )
+        self.status = 128 + number
 
 
 class Interrupt:

@@ -235,7 +235,7 @@ class Trainer:
                 if signal:
                     self.saver.wait()
                     self.processes.barrier()
-                    raise Interrupted.at(progress.step, signal)
+                    raise Interrupted(progress.step, signal)
 
     def step(self) -> dict[str, float]:
         """Take one optimizer step and return its metrics."""

@@ -66,7 +66,7 @@ def open_run(
     if processes.size > 1:
         contents = {f"inputs.{name}": value for name, value in inputs.items()}
         how = {"device": machine.device.type, argument("resume"): resume}
-        check_agreement(processes, {**as_settings(recipe), **contents, **how, **environment()})
+        check_agreement(processes, {**flatten(msgspec.toml.decode(recipe)), **contents, **how, **environment()})
     path = Path(out)
     if not processes.is_main:
         return RunDirectory.of_another_process(path, recipe, inputs, processes.broadcast(frozenset()))
@@ -102,11 +102,6 @@ def check_agreement(processes: Processes, values: Mapping[str, Any]) -> None:
     if ranks:
         told = (f"in process {_listed(numbers, hosts)} {differing}" for differing, numbers in ranks.items())
         raise UserError(f"the processes would not train the same: {'; '.join(told)}", remedy=SAME)
-
-
-def as_settings(recipe: str) -> dict[str, Any]:
-    """Return the settings of a recipe in TOML, with dotted keys."""
-    return flatten(msgspec.toml.decode(recipe))
 
 
 def environment() -> dict[str, str]:

@@ -6,12 +6,16 @@ module with updated parameters.
 **Muon** (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon) takes orthogonalized momentum as the direction
 of the matrices of the encoder's layers. `directions` returns, for matrices, those of the same shape whose singular
 values are all about 1: U V^T of the singular value decomposition U S V^T, approximated by five Newton-Schulz
-iterations, which are products of matrices and so are as fast in bf16 as training itself. The iterations map singular
-values from about 0.01 up to 1 into [0.7, 1.2]; exactly 1 is not needed. Matrices of one shape are multiplied as one
-batch. The step is scaled by 0.2 sqrt(larger dimension), so that its root mean square is that of AdamW's (Liu et al.
-2025 (Moonlight), section 2.2) and both can have a similar learning rate. Query, key and value are orthogonalized apart,
-as are other matrices stacked in one weight. Embeddings, norms, biases and everything above the encoder have AdamW's
-step.
+iterations, which are products of matrices and so are as fast in bf16 as training itself. Each iteration has the
+polynomial that is best for the singular values that those before it leave (Amsel et al. 2025 (Polar Express), section
+3.3); together they map values from 0.001 up to 1 into [0.85, 1.15]. Matrices of one shape are multiplied as one batch.
+The rows of an orthogonal direction still differ in length, so that some neurons would move further than others in every
+step: each row is divided by the root of a running mean of its squares (Li et al. 2025 (NorMuon), algorithm 1), and
+multiplied by 0.2, the root mean square of AdamW's steps (Liu et al. 2025 (Moonlight), section 2.2), so that both can
+have a similar learning rate. Unlike NorMuon's, the running mean begins at its first value instead of 0, and a step
+isn't scaled to the same length as a whole, so that rows may be in different processes. Query, key and value are
+orthogonalized apart, as are other matrices stacked in one weight. Embeddings, norms, biases and everything above the
+encoder have AdamW's step.
 
 **LAMB** (You et al. 2020, Algorithm 2, with the identity for phi) scales AdamW's step on each matrix to the norm of
 that matrix, so that very large batches can be trained at very large learning rates. As in google-research/albert,
@@ -42,14 +46,24 @@ if TYPE_CHECKING:
     from unmask.training.optimizer_settings import OptimizerSettings
     from unmask.training.shards import Shards
 
-COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-ITERATIONS = 5
+POLYNOMIALS = (
+    (8.156554524902461, -22.48329292557795, 15.878769915207462),
+    (4.042929935166739, -2.808917465908714, 0.5000178451051316),
+    (3.8916678022926607, -2.772484153217685, 0.5060648178503393),
+    (3.285753657755655, -2.3681294933425376, 0.46449024233003106),
+    (2.3465413258596377, -1.7097828382687081, 0.42323551169305323),
+)
+"""The coefficients of x, x^3 and x^5 in each iteration (Amsel et al. 2025, for five of them in bf16)."""
+MARGIN = 1.02
+"""Factor of a matrix's norm that it is divided by at first, so that rounding leaves no singular value above 1."""
+ROWS_DECAY = 0.95
+"""Decay rate of the mean squares of rows per step."""
 SCALE = 0.2
 """Root mean square of an update at a learning rate of 1."""
 
 
 def directions(matrices: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
-    """Return the scaled direction of each matrix, in the dtype of the computation.
+    """Return the orthogonal direction of each matrix, in the dtype of the computation.
 
     Args:
         matrices: matrices of any shapes, (rows, columns) each.
@@ -61,8 +75,7 @@ def directions(matrices: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
     results: list[Tensor] = list(matrices)
     for shape, indices in shapes.items():
         stacked = torch.stack([matrices[index] for index in indices]).to(dtype)  # (matrices, rows, columns)
-        scaled = orthogonalize(stacked).mul_(SCALE * max(shape) ** 0.5)
-        for index, direction in zip(indices, scaled, strict=True):
+        for index, direction in zip(indices, orthogonalize(stacked), strict=True):
             results[index] = direction
     return results
 
@@ -73,11 +86,10 @@ def orthogonalize(x: Tensor) -> Tensor:
     Shape:
         x: (matrices, rows, columns).
     """
-    first, third, fifth = COEFFICIENTS
     tall = x.shape[1] > x.shape[2]
     x = x.mT if tall else x
-    x = x / torch.linalg.vector_norm(x, dim=(1, 2), keepdim=True).clamp(min=1e-7)
-    for _ in range(ITERATIONS):
+    x = x / (MARGIN * torch.linalg.vector_norm(x, dim=(1, 2), keepdim=True)).clamp(min=1e-7)
+    for first, third, fifth in POLYNOMIALS:
         gram = x @ x.mT  # (matrices, rows, rows)
         polynomial = torch.baddbmm(gram, gram, gram, beta=third, alpha=fifth)
         x = torch.baddbmm(x, polynomial, x, beta=first)
@@ -106,8 +118,8 @@ HEADS = "objectives."
 """Start of the names of the parameters of heads in a learner."""
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 """The state of each parameter with AdamW's or LAMB's step."""
-MOMENTUM = "momentum"
-"""The state of each parameter with Muon's step."""
+MOMENTUM, ROW_SQUARES = "momentum", "row_squares"
+"""The state of each parameter with Muon's step: the mean of gradients, and of the squares of each row's direction."""
 MEAN, AVERAGED = "mean", "averaged_steps"
 """The mean of each parameter's values after the last steps, and the number of these steps."""
 
@@ -392,7 +404,7 @@ class Muon(Optimizer):
             modules that have these weights have an attribute `stacked`.
     """
 
-    state_names = (MOMENTUM,)
+    state_names = (MOMENTUM, ROW_SQUARES)
 
     def __init__(
         self, module: nn.Module, settings: OptimizerSettings, layer_groups: Sequence[nn.Module] = (), **options: Any
@@ -423,11 +435,14 @@ class Muon(Optimizer):
         else:
             steps = self._directions(names, means)
         for name, step in zip(names, steps, strict=True):
-            self.names[name].mul_(1 - rate * group.decay).add_(step, alpha=-rate)
+            squares = step.float().square().mean(1, keepdim=True)  # (rows, 1)
+            mean = self.moments[name].setdefault(ROW_SQUARES, squares.clone()).lerp_(squares, 1 - ROWS_DECAY)
+            balanced = step * (SCALE * mean.clamp(min=1e-12).rsqrt())
+            self.names[name].mul_(1 - rate * group.decay).add_(balanced, alpha=-rate)
 
     def _directions(self, names: Sequence[str], matrices: Sequence[Tensor]) -> list[Tensor]:
         """Return the direction of each weight, in which stacked matrices have one each; see `directions`."""
         numbers = [self.stacked.get(name, 1) for name in names]
         parts = [part for matrix, number in zip(matrices, numbers, strict=True) for part in matrix.chunk(number)]
-        scaled = iter(directions(parts, self.dtype))
-        return [next(scaled) if number == 1 else torch.cat([next(scaled) for _ in range(number)]) for number in numbers]
+        found = iter(directions(parts, self.dtype))
+        return [next(found) if number == 1 else torch.cat([next(found) for _ in range(number)]) for number in numbers]

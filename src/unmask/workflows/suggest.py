@@ -17,7 +17,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice, repeat
+from functools import partial
+from itertools import islice, repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,7 +47,7 @@ from unmask.tasks.prediction_tables import TABLES, as_row, with_columns, write_r
 from unmask.tasks.tagged import Entity, Tagged
 from unmask.tasks.task import Task
 from unmask.tasks.tuning import softmax
-from unmask.tasks.unlabelled import iterate_examples
+from unmask.tasks.unlabelled import chain_sources, iterate_examples
 from unmask.training.machine import choose_machine
 from unmask.training.runs.display import Display
 
@@ -264,7 +265,7 @@ def suggest(
 
     def read(listed: list[Any]) -> Iterator[Any]:
         options: dict[str, Any] = {"columns": as_columns(columns), "kind": format, "notes": notes}
-        return chain.from_iterable(iterate_examples(task, source, **options) for source in listed)
+        return chain_sources(listed, partial(iterate_examples, task, **options), notes)
 
     with only_writer(path):
         labeled = identities(map(task.texts, read(labeled_sources)))

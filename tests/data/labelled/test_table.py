@@ -87,7 +87,7 @@ def test_errors_name_the_row_and_the_column():
     data = pandas.DataFrame({"text": ["a", "b"], "label": [1, float("nan")]})
     with pytest.raises(UserError, match="<DataFrame>:2: 'label' is missing"):
         read_rows(as_sources(data), columns={})
-    with pytest.raises(UserError, match="<dict>: there are no examples in the file"):
+    with pytest.raises(UserError, match="<dict>: there are no examples"):
         read_rows(as_sources({"text": [], "label": []}), columns={})
 
 

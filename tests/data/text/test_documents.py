@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import lzma
+import random
 import subprocess
 import sys
 
@@ -250,3 +251,17 @@ def test_rows_of_parquet_are_documents(tmp_path):
     assert skipped.places == [f"{path}:2: field 'content' is not a string"]
     with pytest.raises(UserError, match=r"a\.parquet:1: no field 'text'; pass field=NAME \(the line has: content\)"):
         list(read_documents([path], TextOptions(strict=True), skipped))
+
+
+LINE_ENDS = ["\n", "\r\n", "\r", "\v", "\f", "\n\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"]
+
+
+def test_words_on_both_sides_of_any_line_end_are_two(tmp_path):
+    rng, path = random.Random(0), tmp_path / "a.jsonl"
+    for _ in range(100):
+        words = rng.choices(["one", "zwei", "три", "四", "ห้า"], k=rng.randrange(2, 9))
+        content = "".join(word + rng.choice(["", " "]) + rng.choice(LINE_ENDS) for word in words)
+        path.write_text(json.dumps({"text": content}))
+        assert read(path)[0] == [" ".join(words)]
+        path.write_text(json.dumps({"text": content.replace("ei", "\xad\n ei")}))
+        assert read(path)[0] == [" ".join(words)]

@@ -21,6 +21,11 @@ SENTENCES = {
     "cp1251": "Привет, мир, как дела",
     "koi8-r": "Привет, мир, как дела",
     "cp1253": "Καλημέρα κόσμε",
+    "cp1254": "İstanbul'da ılık bir gün, değil mi",
+    "cp1255": "שלום עולם, מה שלומך",
+    "cp1256": "كتاب جديد في البيت",
+    "cp1257": "Ąžuolas šiandien žydėjo",
+    "cp874": "ภาษาไทยเป็นภาษาที่ดี",
     "shift_jis": "これは日本語の文です",
     "euc-jp": "これは日本語の文です",
     "gb18030": "这是中文句子，很好",
@@ -78,6 +83,17 @@ def test_the_encoding_is_suggested(tmp_path, encoding):
     skipped = Skipped()
     assert list(read_documents([path], TextOptions(documents="line"), skipped)) == ["plain", "more"]
     assert skipped.remedy == remedy
+
+
+@pytest.mark.parametrize("encoding", SENTENCES)
+def test_the_encoding_of_any_words_is_among_those_that_are_suggested(encoding):
+    rng = random.Random(encoding)
+    words = SENTENCES[encoding].split()
+    for _ in range(50):
+        line = " ".join(rng.choices(words, k=rng.randrange(3, 9)))
+        if not line.isascii():
+            first = next(place for place, character in enumerate(line) if character > "\x7f")
+            assert f"('{' '.join(line[max(0, first - 12) :][:24].split())}')" in suggest(line.encode(encoding))
 
 
 def test_noise_is_no_text():

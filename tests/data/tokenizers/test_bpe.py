@@ -1,6 +1,7 @@
 """Tests of byte-level BPE: same ids as transformers, deterministic training, offsets, the published vocabulary."""
 
 import json
+import random
 import shutil
 
 import numpy as np
@@ -48,6 +49,20 @@ def test_any_text_comes_back(bpe, text):
         assert b"".join(to_bytes(piece) for piece in bpe.tokens(bpe.encode(text))) == text.encode()
 
 
+def test_parts_of_characters_are_told(bpe):
+    def is_whole(token):
+        try:
+            to_bytes(token).decode()
+        except UnicodeDecodeError:
+            return False
+        return True
+
+    whole = [is_whole(token) for token in bpe.tokens(range(bpe.size))]
+    assert bpe.parts_of_characters.tolist() == [not each for each in whole]
+    assert bpe.parts_of_characters[bpe.encode("ქართული")].all()
+    assert not bpe.parts_of_characters[bpe.encode("The dog.")].any()
+
+
 def test_training_is_the_same_every_time(bpe):
     assert train_bpe(reversed(TEXT), size=500).sha256 == bpe.sha256
     assert train_bpe(TEXT, size=300).sha256 != bpe.sha256
@@ -90,6 +105,16 @@ def test_offsets_are_characters_without_the_space_before(bpe):
     found = {text[start:end] for start, end in offsets}
     assert {"The", "dog", ",", "<mask>", "sea"} <= found
     assert len(ids) == len(offsets)
+
+
+def test_offsets_are_those_of_transformers(bpe, tmp_path):
+    bpe.save(tmp_path)
+    theirs, rng = AutoTokenizer.from_pretrained(tmp_path), random.Random(0)
+    for _ in range(200):
+        text = "".join(rng.choices([" ", "dog", "The", "é", "e\u0301", "\xa0", "🏳️\u200d🌈", "<mask>", "\n", "ิ"], k=8))
+        encoded = theirs(text, add_special_tokens=False, return_offsets_mapping=True)
+        ids, offsets = bpe.encode_offsets(text)
+        assert (ids.tolist(), offsets) == (encoded["input_ids"], encoded["offset_mapping"])
 
 
 def test_words_stand_apart_as_they_do_within_a_text(bpe):

@@ -1,10 +1,15 @@
 """Tests of coverage: the rarest characters of a large text take nothing from its vocabulary."""
 
+import random
+import unicodedata
+import warnings
+from collections import Counter
+
 import pytest
 
-from unmask.data.tokenizers.coverage import covered_characters, suited_vocabulary
+from unmask.data.tokenizers.coverage import covered_characters, lost_marks, suited_vocabulary
 from unmask.data.tokenizers.train import train_vocabulary
-from unmask.support.errors import UserError
+from unmask.support.errors import InputWarning, UserError
 
 RARE = "ψж☃"
 TEXTS = ["the cat sat on the mat"] * 10_000 + [f"a {character} here" for character in RARE]
@@ -48,3 +53,53 @@ def test_rare_characters_do_not_enlarge_a_vocabulary():
     rare = "".join(map(chr, range(0x4E00, 0x4E00 + 300)))
     assert suited_vocabulary([*TEXTS * 20, rare], 500) == ("wordpiece", 500)
     assert suited_vocabulary([*TEXTS, rare], 500)[1] > 500
+
+
+def without_marks(text, kind):
+    """Normalize as tokenization.py of google-research/bert does, or preprocess_text of google-research/albert."""
+    if kind == "wordpiece":
+        return "".join(c for c in unicodedata.normalize("NFD", text.lower()) if unicodedata.category(c) != "Mn")
+    text = unicodedata.normalize("NFKD", text)
+    return "".join(c for c in text if not unicodedata.category(c).startswith("M")).lower()
+
+
+LANGUAGES = {
+    "hi": ("कखगघचजटडतद", "ािीुूेै्ं"),
+    "th": ("กขคงจชดต", "ะัาิีึืุู"),
+    "ar": ("ابتثجحخد", "\u064b\u064e\u064f\u0651\u0652"),
+    "he": ("אבגדהוז", "\u05b0\u05b4\u05b7\u05bc"),
+    "yo": ("abdẹọṣ", "\u0300\u0301"),
+    "vi": ("abcơưđêôă", "\u0300\u0301\u0303\u0309\u0323"),
+    "tr": ("abcçğıöşü", ""),
+    "ka": ("აბგდევზთი", ""),
+    "en": ("abcdefghij", ""),
+}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("kind", ["wordpiece", "unigram"])
+def test_accents_and_vowels_that_a_lowercase_vocabulary_loses_are_told(language, kind):
+    letters, marks = LANGUAGES[language]
+    rng = random.Random(language)
+    words = ["".join(rng.choice(letters) + rng.choice([*marks, "", ""]) for _ in range(5)) for _ in range(250)]
+    text = " ".join(words)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", InputWarning)
+        tokenizer = train_vocabulary(kind, [text], size=800, lowercase=True)
+        train_vocabulary(kind, [text], size=800, lowercase=False)
+    lost = {c for c in text if unicodedata.normalize("NFD", without_marks(c, kind)) != unicodedata.normalize("NFD", c)}
+    assert lost_marks(Counter(text), tokenizer.normalize).keys() == lost
+    share = sum(character in lost for character in text) / len(text.replace(" ", ""))
+    assert [str(warning.message).split(" lose")[0] for warning in caught] == [f"{share:.1%} of the letters"] * bool(
+        lost
+    )
+
+
+def test_joiners_that_wordpiece_removes_are_told():
+    rng = random.Random(0)
+    texts = [" ".join("\u200c".join(rng.choices("کتابها", k=3)) for _ in range(9)) for _ in range(40)]
+    with pytest.warns(InputWarning, match=r"^40.0% of the characters of words are joiners, .* of the kind unigram$"):
+        tokenizer = train_vocabulary("wordpiece", texts, size=200, lowercase=False)
+    assert "\u200c" not in tokenizer.decode(tokenizer.encode(texts[0]))
+    unigram = train_vocabulary("unigram", texts, size=200, lowercase=False)
+    assert unigram.decode(unigram.encode(texts[0])) == texts[0]

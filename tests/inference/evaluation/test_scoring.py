@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import accuracy_score, f1_score
 
 from unmask.data.batches.curriculum import Feed
 from unmask.data.batches.layout import DocumentSentencesSettings
@@ -10,7 +11,7 @@ from unmask.data.batches.masking import NoMaskingSettings
 from unmask.data.corpus.build import write_corpus
 from unmask.families.bert import BertSettings
 from unmask.families.gpt import GptSettings
-from unmask.inference.evaluation.scoring import evaluate_encoder, evaluate_task, score_examples
+from unmask.inference.evaluation.scoring import constant_scores, evaluate_encoder, evaluate_task, score_examples
 from unmask.inference.predictor import Predictor
 from unmask.metrics import METRICS
 from unmask.metrics.intervals import measure_all
@@ -110,6 +111,39 @@ def test_the_same_prediction_for_all_examples_is_noted(tokenizer, tmp_path, task
     examples = task.read([path], columns={})
     assert score_examples(Predictor(constant), examples)["warnings"] == [note]
     assert "warnings" not in score_examples(Predictor(constant), examples[:1])
+
+
+def test_the_score_of_one_prediction_for_all_examples(tmp_path):
+    """In 30 draws: the highest that scikit-learn finds over all predictions of that kind."""
+    rng = np.random.default_rng(0)
+    for number in range(30):
+        names = [f"label{index}" for index in range(rng.integers(2, 5))]
+        one, several = tmp_path / f"one{number}.tsv", tmp_path / f"several{number}.tsv"
+        golds, lines = [], []
+        for index in range(40):
+            has = rng.random(len(names)) < np.linspace(0.8, 0.1, len(names))
+            golds.append(has | (np.arange(len(names)) == index if index < len(names) else False))
+            lines.append(",".join(np.array(names)[golds[-1]]))
+        chosen = [*range(len(names)), *rng.choice(len(names), 36)]
+        one.write_text("\n".join(["text\tlabel", *(f"t{i}\t{names[c]}" for i, c in enumerate(chosen))]))
+        several.write_text("\n".join(["text\tlabel", *(f"t{i}\t{line}" for i, line in enumerate(lines))]))
+
+        task, labels = Classification(), tuple(names)
+        rows = task.read([one], columns={})
+        found = constant_scores(task, rows, rows, labels)
+        constants = [[label] * len(chosen) for label in range(len(names))]
+        assert found["accuracy"] == pytest.approx(100 * max(accuracy_score(chosen, same) for same in constants))
+        macro = max(f1_score(chosen, same, average="macro", zero_division=0) for same in constants)
+        assert found["f1_macro"] == pytest.approx(100 * macro)
+        assert found["matthews_correlation"] == 0
+
+        task, gold = MultiLabel(), np.array(golds)
+        rows = task.read([several], columns={})
+        order = np.argsort(-gold.sum(0), kind="stable")
+        sets = [np.isin(np.arange(len(names)), order[: size + 1]) for size in range(len(names))]
+        best = max(f1_score(gold, np.tile(one_set, (len(gold), 1)), average="micro") for one_set in sets)
+        assert constant_scores(task, rows, rows, labels)["f1_micro"] == pytest.approx(100 * best)
+    assert constant_scores(Regression(), [], [], ()) == {}
 
 
 def test_metrics_of_other_packages_are_added(tokenizer, pairs, tmp_path, monkeypatch):

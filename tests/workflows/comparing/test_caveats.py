@@ -13,6 +13,7 @@ import pytest
 import unmask
 from unmask.inference.bench import EngineMeasurement
 from unmask.inference.evaluation.likelihood import TokenizedText
+from unmask.metrics.comparison.decision import listed
 from unmask.support.settings import write
 from unmask.tasks.mistakes import Mistake, Passage
 from unmask.tasks.rows import as_rows
@@ -53,6 +54,63 @@ def test_an_arm_that_failed_is_not_the_best_one(inputs, tmp_path):
     assert outcome.best == ["bert"] and outcome.arm("bert").behind is None
     assert (outcome.arm("random").state, outcome.arm("random").error) == ("failed", "the disk is full")
     assert outcome.arm("random").score is None and outcome.arms[0].name == "bert"
+
+
+def told_of(inputs, out, accuracy, constant=50.0, **changes):
+    """The outcome of planted accuracies, with the score of one prediction for all examples."""
+    plan = planned(changed(inputs, **{"seeds": 3, **changes}))
+    faked(plan, out, accuracy)
+    for cell in plan.of("score"):
+        result = result_of(out, cell)
+        write_result(folder_of(out, cell), cell, {**result, "constant": {"accuracy": constant}})
+    return conclude(plan, out, MACHINE)
+
+
+@pytest.mark.parametrize(
+    ("bert", "random", "constant", "said"),
+    [
+        (0.505, 0.50, 50.0, "No arm scores clearly above the same prediction for all examples (50.0): nothing shows"),
+        (0.80, 0.797, 50.0, "No arm is clearly better than random weights, random: what others learned before"),
+        (0.797, 0.80, 50.0, "No arm is clearly better than random weights, random: what others learned before"),
+        (0.80, 0.50, 50.0, "Use bert: "),
+        (0.80, 0.90, 50.0, "No arm is clearly better than random weights, random: "),
+    ],
+)
+def test_arms_that_have_learned_nothing_are_said_to(inputs, tmp_path, bert, random, constant, said):
+    outcome = told_of(inputs, tmp_path, lambda cell: bert if cell.arm == "bert" else random, constant)
+    first, second = outcome.recommendation
+    assert first.startswith(said) and outcome.tasks["pets"].constant == constant
+    best = max(outcome.arms, key=lambda arm: arm.score.mean)
+    assert f"{best.score.mean:.1f} (95 %: {best.score.low:.1f} to {best.score.high:.1f})" in second
+    assert "Take" not in first and outcome.best[0] == best.name
+    if not said.startswith("Use"):
+        assert second.startswith(f"{best.name} scored highest, ") and f" above {outcome.arms[1].name}" in second
+
+
+def test_tasks_that_no_arm_has_learned_are_named(inputs, tmp_path):
+    tasks = dict(read_comparison(inputs / "pets.toml").tasks)
+    tasks["again"] = msgspec.structs.replace(tasks["pets"], columns={"text": "text"})
+    outcome = told_of(
+        inputs,
+        tmp_path,
+        lambda cell: 0.5 if cell.task == "again" else 0.9 if cell.arm == "bert" else 0.6,
+        tasks=tasks,
+    )
+    assert outcome.recommendation[0].startswith("Use bert: ")
+    warned = [warning for warning in outcome.warnings if "the same prediction for all examples (50.0)" in warning]
+    assert [warning.split(":")[0] for warning in warned] == ["again"]
+
+
+def test_notes_name_the_arms_of_which_they_are_true(inputs, tmp_path):
+    plan = planned(changed(inputs, seeds=2))
+    faked(plan, tmp_path, lambda cell: 0.6)
+    for cell in plan.of("score"):
+        notes = ["of all", *(["of one"] if cell.arm == "bert" else []), f"of {cell.arm}, seed {cell.seed}"]
+        write_result(folder_of(tmp_path, cell), cell, {**result_of(tmp_path, cell), "notes": notes})
+    warnings = [line for line in conclude(plan, tmp_path, MACHINE).warnings if line.startswith("pets: ")]
+    of_seeds = [f"pets: {arm}: of {arm}, seed {seed}." for arm in ("bert", "random") for seed in (0, 1)]
+    assert sorted(warnings) == sorted(["pets: of all.", "pets: bert: of one.", *of_seeds])
+    assert listed(["x=1,y=1", "x=1,y=2"]) == "x=1,y=1; x=1,y=2"
 
 
 def test_the_table_of_a_race_has_the_intervals_of_the_recommendation(inputs, tmp_path):

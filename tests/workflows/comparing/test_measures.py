@@ -137,22 +137,23 @@ def test_equal_tasks_are_refused(inputs):
 
 def test_models_of_one_shape_are_equally_fast(inputs, tmp_path):
     """Noise of the measurement recommends nothing."""
-    plan = planned(changed(inputs))
-    faked(plan, tmp_path, lambda cell: {"bert": 0.702, "random": 0.7}[cell.arm])
+    arms = {"bert": Arm(recipe="bert-tiny"), "frozen": Arm(recipe="bert-tiny", use="frozen")}
+    plan = planned(changed(inputs, arms=arms))
+    faked(plan, tmp_path, lambda cell: {"bert": 0.702, "frozen": 0.7}[cell.arm])
     for cell, latency in zip(plan.of("cost"), (4.0, 2.0), strict=True):
         rows = [EngineMeasurement("torch", "float32", 1000 / latency, latency, 9.0, 0.0)]
         folder_of(tmp_path, cell).mkdir(parents=True, exist_ok=True)
         result = {"engines": msgspec.to_builtins(rows), "shape": cell.arm, "elapsed": 1.0}
         write_result(folder_of(tmp_path, cell), cell, result)
     outcome = conclude(plan, tmp_path, MACHINE)
-    assert {arm.name: arm.latency for arm in outcome.arms} == {"bert": 4.0, "random": 2.0}
-    assert "Take random, the fastest" in outcome.recommendation[0]
+    assert {arm.name: arm.latency for arm in outcome.arms} == {"bert": 4.0, "frozen": 2.0}
+    assert "Take frozen, the fastest" in outcome.recommendation[0]
     for cell in plan.of("cost"):
         result = result_of(tmp_path, cell)
         write_result(folder_of(tmp_path, cell), cell, {**result, "shape": "same"})
     outcome = conclude(plan, tmp_path, MACHINE)
     assert {arm.name: (arm.latency, arm.speed) for arm in outcome.arms} == dict.fromkeys(
-        ("bert", "random"), (2.0, 500.0)
+        ("bert", "frozen"), (2.0, 500.0)
     )
     assert "Take bert, the one that scored highest" in outcome.recommendation[0]
 
@@ -223,5 +224,6 @@ def test_the_report_has_all_that_was_measured(finished):
     assert "``" not in markdown and "All settings of pretraining: bert, seed 0" in page
     assert "learning_rate" in outcome.recipes["score: bert, pets, seed 0"]
     commands = {cell.name: cell.command for cell in outcome.cells}
-    assert all(commands[name] for name in ("corpus", "bits: bert", "cost: bert", "cost: random"))
+    assert all(commands[name].startswith("unmask ") for name in ("corpus", "bits: bert", "cost: bert", "cost: random"))
+    assert not any("\x02" in file.read_text() or r"\u0002" in file.read_text() for file in out.glob("report.*"))
     assert "-0.0" not in markdown

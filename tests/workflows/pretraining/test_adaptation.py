@@ -17,6 +17,7 @@ import torch
 from unmask.data.batches.frame import FIRST, Frame
 from unmask.data.corpus.build import write_corpus
 from unmask.data.text.whole_files import write_json
+from unmask.data.tokenizers.bpe import train_bpe
 from unmask.data.tokenizers.extend import learn_tokens, old_ids
 from unmask.data.tokenizers.tokenizer import CONFIG
 from unmask.model.model import load_model, save_model
@@ -25,8 +26,9 @@ from unmask.support.errors import UnmaskError, UserError
 from unmask.support.settings import parse_overrides
 from unmask.training import loop
 from unmask.training.machine import Machine
+from unmask.workflows.pretraining.launch import pretrain
 from unmask.workflows.pretraining.pretrain import pretrain_corpus
-from unmask.workflows.pretraining.start import NEW_HEAD_RATE, SMOOTHING
+from unmask.workflows.pretraining.start import NEW_HEAD_RATE, SMOOTHING, InitialWeights, fit_to_text
 from unmask.workflows.pretraining.text_corpus import corpus_from_text
 
 CPU = Machine(torch.device("cpu"), "float32")
@@ -143,7 +145,7 @@ def test_T1_an_interrupted_run_with_both_resumes_exactly(base, clinical, tmp_pat
     recipe = make("budget.steps=4")
 
     def run(out, **more):
-        corpus = corpus_from_text([clinical], recipe, out, init=base, extend=3, layers=2, report=lambda _: None, **more)
+        corpus = corpus_from_text([clinical], recipe, out, init=base, extend=3, report=lambda _: None, **more)
         pretrain_corpus(recipe, corpus, out, init=base, layers=2, machine=CPU, quiet=True, **more)
 
     def step(self, step=loop.Trainer.step):
@@ -170,9 +172,13 @@ def test_T1_an_interrupted_run_with_both_resumes_exactly(base, clinical, tmp_pat
             corpus_from_text([clinical], recipe, tmp_path / "run", init=base, extend=extend, resume=True)
 
 
-def test_layers_need_a_model(unextended, tmp_path):
-    with pytest.raises(UserError, match=r'layers has no effect without init; pass settings={"encoder.layers": N}'):
-        pretrain_corpus(make("budget.steps=1"), unextended, tmp_path / "run", layers=2, quiet=True)
+@pytest.mark.parametrize(
+    ("option", "setting"), [({"layers": 2}, "encoder.layers"), ({"extend": 5}, "tokenizer.vocabulary")]
+)
+def test_what_is_taken_from_a_model_needs_one(clinical, tmp_path, option, setting):
+    (name,) = option
+    with pytest.raises(UserError, match=rf'{name} has no effect without init; pass settings={{"{setting}": N}}'):
+        pretrain("bert-tiny", text=[clinical], out=tmp_path / "run", **option, quiet=True)
     assert not (tmp_path / "run").exists()
 
 
@@ -223,6 +229,20 @@ def test_text_that_the_vocabulary_lacks_is_told_and_learned_with_an_extension(ba
     errors = capsys.readouterr().err
     assert warning not in errors
     assert re.search(r"the means of their old tokens' rows, but for \d+ with unknown characters, drawn like", errors)
+
+
+PARTS = "tokens are parts of characters that the vocabulary of the model lacks"
+
+
+def test_text_that_a_vocabulary_reads_byte_by_byte_is_told(base, documents, tmp_path):
+    english = train_bpe(documents, size=400)
+    for name, code, told in (("georgian", 0x10D0, True), ("latin", 0x61, False)):
+        rng, text = random.Random(0), tmp_path / f"{name}.txt"
+        words = ["".join(chr(code + rng.randrange(26)) for _ in range(4)) for _ in range(30)]
+        text.write_text("\n\n".join(f"{' '.join(rng.choices(words, k=40))}." for _ in range(40)), encoding="utf8")
+        corpus = write_corpus([text], english, tmp_path / name)
+        _, start, _ = fit_to_text(None, make(), InitialWeights(model=load_model(base)), corpus)
+        assert [warning.split(" ", 3)[3].split(": ")[0] for warning in start.warnings] == [PARTS] * told
 
 
 def test_a_model_keeps_a_share_of_its_weights(base, headless, unextended, tmp_path, capsys):

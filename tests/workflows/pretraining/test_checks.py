@@ -10,6 +10,7 @@ from unmask.model.model import Model, load_model, save_model
 from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UserError
 from unmask.support.settings import parse_overrides
+from unmask.workflows.pretraining.launch import pretrain
 from unmask.workflows.pretraining.pretrain import pretrain_corpus
 from unmask.workflows.pretraining.text_corpus import corpus_from_text
 
@@ -86,20 +87,19 @@ LONG_FIRST = "stages=[{share=0.5,layout={length=96}},{share=0.5}]"
         ("bert-mini", ["layout.length=32", LONG_FIRST], True, "the layout's length 96 exceeds the 64 positions of"),
     ],
 )
-def test_mismatches_are_refused_before_anything_is_built(tokenizer, tmp_path, recipe, settings, init, message):
+def test_mismatches_are_refused_before_anything_is_built(tokenizer, tmp_path, recipe, settings, init, message, capsys):
     (tmp_path / "text.txt").write_text("One. Two.\n\nThree. Four.", encoding="utf8")
     encoder = BertSettings(layers=1, width=32, heads=2, feed_forward=64, positions=64).build(tokenizer.size)
     save_model(tmp_path / "model", Model(encoder, tokenizer), "")
-    reports = []
     with pytest.raises(UserError, match=message):
-        corpus_from_text(
-            [tmp_path / "text.txt"],
-            read_recipe(recipe, parse_overrides(settings)),
-            tmp_path / "run",
+        pretrain(
+            recipe,
+            text=[tmp_path / "text.txt"],
+            out=tmp_path / "run",
+            settings=parse_overrides(settings),
             init=tmp_path / "model" if init else None,
-            report=reports.append,
         )
-    assert not reports
+    assert not capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 

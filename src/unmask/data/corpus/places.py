@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from unmask.support.cache import READ
 from unmask.support.stores import (
     AccessError,
     MissingError,
@@ -24,7 +25,6 @@ from unmask.support.stores import (
 from unmask.support.urls import Url
 
 Place = Path | Url
-_READ = os.O_RDONLY | getattr(os, "O_BINARY", 0)
 
 
 def file_at(place: Place, name: str) -> Path | Url:
@@ -35,7 +35,7 @@ def file_at(place: Place, name: str) -> Path | Url:
 def open_shard_file(place: Place, name: str, size: int, sha256: str) -> int:
     """Open a file of a shard for reading."""
     if isinstance(place, Path):
-        return os.open(place / name, _READ)
+        return os.open(place / name, READ)
     return open_verified(place.child(name), size, sha256)
 
 

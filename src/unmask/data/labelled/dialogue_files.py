@@ -38,6 +38,7 @@ from unmask.data.labelled.question_rows import coqa_story, quac_paragraph
 from unmask.data.labelled.records import has_rows, read_placed
 from unmask.data.labelled.table import Source
 from unmask.data.text.files import display_name
+from unmask.metrics.dialogues import CANNOT
 from unmask.metrics.question_answering import normalize, overlap
 
 
@@ -67,8 +68,6 @@ class DialogueQuestion(Question, frozen=True):
     history: tuple[Turn, ...] = ()
 
 
-CANNOT = "CANNOTANSWER"
-"""The answer of questions without one."""
 YESNO, FOLLOWUP = ("y", "n", "x"), ("y", "n", "m")
 """Whether the answer is yes, no or neither; whether to ask on: yes, no or maybe."""
 

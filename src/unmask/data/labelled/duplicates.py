@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from unmask.data.labelled.folding import FoldedTexts
-from unmask.data.labelled.identities import Identities
+from unmask.data.labelled.identities import FACTOR, Identities, mixed
 
 NGRAM = 8
 """Bytes of an n-gram, which is read as a number."""
@@ -34,7 +34,6 @@ SCANNED = 1 << 17
 """Bytes that are scanned at a time: their hashes fit into a processor's cache."""
 MOST_PAIRS = 1 << 21
 """Pairs of texts with a common n-gram that are counted at a time; n-grams in more of them tell nothing."""
-_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _INVERSE = np.uint64(pow(0x9E3779B97F4A7C15, -1, 1 << 64))
 _FILTER_BITS = 20
 
@@ -65,7 +64,7 @@ def overlap(train: Identities, held: Identities, most: int | None = None) -> Ove
     """
     sample = np.arange(len(train))
     if most is not None and len(train) > most:
-        hashes = _mixed(sample.astype(np.uint64) * _FACTOR)
+        hashes = mixed(sample.astype(np.uint64) * FACTOR)
         sample = np.sort(np.argpartition(hashes, most)[:most])
     equal = held.equal(train)
     others = np.setdiff1d(np.arange(len(held)), list(equal), assume_unique=True)
@@ -146,7 +145,7 @@ def ngrams(text: bytes) -> frozenset[int]:
 
 def ngram_hashes(text: bytes) -> np.ndarray:
     """Return a hash of the n-gram at each position, (positions,) uint64, whose order is random."""
-    return _mixed(_products(text, 0, len(text) - NGRAM + 1))
+    return mixed(_products(text, 0, len(text) - NGRAM + 1))
 
 
 class _Sketches:
@@ -211,7 +210,7 @@ class _Sketches:
         """Return which texts contain hashes of sketches, and the first of these and their number at each place."""
         products = _products(texts.content, start, min(stop, len(texts.content) - NGRAM + 1))
         places = np.flatnonzero(self._filter.take(_bucket(products)))
-        hashes = _mixed(products[places])
+        hashes = mixed(products[places])
         may_hit = self._second[_second_bucket(hashes)]  # searching is slower than another look at a table
         places, hashes = places[may_hit], hashes[may_hit]
         rows = texts.texts[np.searchsorted(texts.ends, start + places)]
@@ -244,7 +243,7 @@ def _words(content: bytes, start: int, stop: int) -> np.ndarray:
 
 def _products(content: bytes, start: int, stop: int) -> np.ndarray:
     """Return a number of the n-gram at each position, (positions,) uint64, whose upper bits are mixed."""
-    return _words(content, start, stop) * _FACTOR
+    return _words(content, start, stop) * FACTOR
 
 
 def _bucket(products: np.ndarray) -> np.ndarray:
@@ -257,12 +256,7 @@ def _second_bucket(hashes: np.ndarray) -> np.ndarray:
     return (hashes & np.uint64((1 << _FILTER_BITS) - 1)).view(np.int64)
 
 
-def _mixed(products: np.ndarray) -> np.ndarray:
-    """Return hashes of n-grams, whose order is random."""
-    return (products ^ (products >> np.uint64(32))) * _FACTOR
-
-
 def _unmixed(hashes: np.ndarray) -> np.ndarray:
-    """Return what `_mixed` made hashes of."""
+    """Return what `mixed` made hashes of."""
     products = hashes * _INVERSE
     return products ^ (products >> np.uint64(32))

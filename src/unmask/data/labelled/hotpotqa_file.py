@@ -23,9 +23,8 @@ from unmask.data.labelled.question_rows import hotpot_record
 from unmask.data.labelled.records import has_rows, read_placed
 from unmask.data.labelled.table import ExampleTable, Source
 from unmask.data.text.files import display_name
+from unmask.metrics.question_answering import Fact
 
-Fact = tuple[str, int]
-"""A sentence: the title of its paragraph and its number in it, from 0."""
 CLOSED = ("yes", "no")
 
 

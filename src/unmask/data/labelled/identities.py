@@ -22,7 +22,8 @@ WORDS = 4
 _SIZE = WORDS * WORD
 _AT_A_TIME = 512
 _ASCII = re.compile(r"[\x00-\x7f]")
-_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+FACTOR = np.uint64(0x9E3779B97F4A7C15)
+"""What numbers are multiplied by so that their upper bits are mixed: 2**64 divided by the golden ratio."""
 
 
 @dataclass(frozen=True)
@@ -149,9 +150,10 @@ def _hashes(words: np.ndarray) -> np.ndarray:
     """Return a number of each row of words, (rows,) uint64."""
     keys = np.zeros(len(words), np.uint64)
     for column in words.T:
-        keys = _mixed(keys ^ column)
+        keys = mixed(keys ^ column)
     return keys
 
 
-def _mixed(keys: np.ndarray) -> np.ndarray:
-    return (keys ^ (keys >> np.uint64(32))) * _FACTOR
+def mixed(keys: np.ndarray) -> np.ndarray:
+    """Return hashes of numbers, whose order is random."""
+    return (keys ^ (keys >> np.uint64(32))) * FACTOR

@@ -29,7 +29,7 @@ from unmask.data.labelled.retrieval_files import find_collection
 from unmask.data.labelled.row_labels import Labels, RowLabels, Vote
 from unmask.data.labelled.table import ExampleTable, Source
 from unmask.data.text.files import display_name, read_text_lines
-from unmask.support.errors import UserError, counted, nearest
+from unmask.support.errors import EmptySource, UserError, counted, nearest
 from unmask.support.messages import argument, call
 from unmask.support.urls import address_of
 
@@ -123,7 +123,7 @@ def read_rows(
     """
     rows = list(iterate_rows(paths, columns=columns, kind=kind, gold=gold, fields=fields, notes=notes))
     if not rows:
-        raise UserError("there are no examples in the file", file=", ".join(map(display_name, paths)))
+        raise EmptySource("there are no examples", file=", ".join(map(display_name, paths)))
     first = rows[0]
     if mixed := next((row for row in rows if _kind(row) != _kind(first)), None):
         what, column = "pairs and single texts", "text_b"
@@ -234,7 +234,7 @@ def iterate_texts(path: str | Path, *, columns: Mapping[str, str], notes: list[s
         else:
             empty += 1
     if not texts:
-        raise UserError("there are no texts in the file", file=display_name(path))
+        raise EmptySource("there are no texts", file=display_name(path))
     if empty:
         notes.append(f"{display_name(path)}: omitted: {empty:,} empty lines")
     if records == texts:

@@ -23,6 +23,7 @@ from unmask.data.text.files import COMPRESSED, MAX_DOCUMENT, TOO_LONG, display_n
 from unmask.data.text.json_keys import check_keys
 from unmask.data.text.pages import as_paragraphs, read_pages
 from unmask.data.text.record_files import has_reader, read_file
+from unmask.data.text.sentences import PARAGRAPH_BREAK
 from unmask.support.errors import UserError, counted, nearest, refuse_idle
 from unmask.support.messages import argument
 
@@ -33,7 +34,7 @@ _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 _TABLE_SUFFIXES = (".tsv", ".csv")
 SHOWN = 10
 """How many of many things messages list: skipped documents, kinds of records, fields of a line."""
-_PARAGRAPH_BREAK = re.compile(r"\n\s*\n")
+_DIVIDED = re.compile(r"\xad[^\S\n]*\n[^\S\n]*(?=\S)")
 _EMPTY = "page without text"
 _URL = "url"  # the field of records that has the address of a page, as in C4 and FineWeb
 
@@ -414,9 +415,12 @@ def _text_of(record: Mapping[str, Any], name: str, number: int) -> SourceText:
 
 
 def _tidy(text: str) -> str:
-    """Remove NULs, join the lines of each paragraph, and separate paragraphs by one blank line."""
-    text = text.replace("\0", "").replace("\r\n", "\n").strip()
-    if "\n" not in text:
-        return text
-    paragraphs = (paragraph.split("\n") for paragraph in _PARAGRAPH_BREAK.split(text))
-    return "\n\n".join(" ".join(line.strip() for line in lines) for lines in paragraphs)
+    """Remove NULs, join the lines of each paragraph, and separate paragraphs by one blank line.
+
+    A line ends wherever it does in Unicode: BERT's tokenizer removes some of these characters, such as the vertical
+    tabs of Word and the form feeds of scanned text, so that the words around them would become one. A word that a soft
+    hyphen divides at the end of a line is joined.
+    """
+    text = _DIVIDED.sub("", text.replace("\0", "")).strip()
+    paragraphs = PARAGRAPH_BREAK.split(text) if "\n" in text else [text]
+    return "\n\n".join(" ".join(filter(None, map(str.strip, paragraph.splitlines()))) for paragraph in paragraphs)

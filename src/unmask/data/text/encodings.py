@@ -10,7 +10,6 @@ from __future__ import annotations
 import codecs
 import io
 import unicodedata
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -34,6 +33,11 @@ SCRIPTS = {
     "cp1251": ("CYRILLIC",),
     "koi8-r": ("CYRILLIC",),
     "cp1253": ("GREEK",),
+    "cp1254": ("LATIN",),
+    "cp1255": ("HEBREW",),
+    "cp1256": ("ARABIC",),
+    "cp1257": ("LATIN",),
+    "cp874": ("THAI",),
     "shift_jis": ("HIRAGANA", "KATAKANA", "CJK"),
     "euc-jp": ("HIRAGANA", "KATAKANA", "CJK"),
     "gb18030": ("CJK",),
@@ -41,7 +45,7 @@ SCRIPTS = {
     "euc-kr": ("HANGUL",),
 }
 """Encodings to suggest, each with the scripts of the letters that it is used for."""
-SUGGESTED = 3
+SUGGESTED = 6
 _EXCERPT = 24
 _BLOCK = 1 << 16
 
@@ -231,17 +235,17 @@ def _oddness(text: str, scripts: tuple[str, ...]) -> float:
     """Return how unusual a text is, compared with other readings of the same bytes.
 
     That is the share, among the characters beyond ASCII, of symbols, of rare ones, and of those that do not suit the
-    character before them; and one more for words in Latin letters nearly all of which are beyond ASCII, and for
+    characters beside them; and one more for words in Latin letters nearly all of which are beyond ASCII, and for
     Japanese without syllables.
     """
     latin = "LATIN" in scripts
-    beyond = [(before, character) for before, character in pairwise(" " + text) if character > "\x7f"]
+    beyond = [beside for beside in zip(" " + text, text, text[1:] + " ", strict=False) if beside[1] > "\x7f"]
     odd = sum(
         not character.isalpha()
         or (before.islower() and character.isupper())
-        or (not latin and before.isascii() and before.isalpha())
+        or (not latin and any(beside.isascii() and beside.isalpha() for beside in (before, after)))
         or (character > "\u9fff" and not "가" <= character <= "힣")
-        for before, character in beyond
+        for before, character, after in beyond
     )
     letters = [character for character in text if character.isalpha()]
     if latin:

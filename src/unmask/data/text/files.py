@@ -28,7 +28,7 @@ from typing import Any, BinaryIO, cast
 import msgspec
 
 from unmask.data.text.concatenated import read_streams
-from unmask.data.text.content import START, Content, recognize, recognize_binary
+from unmask.data.text.content import MARK, START, Content, recognize, recognize_binary
 from unmask.data.text.encodings import EncodedPath, EncodingError, encoding_of, in_utf8, suggest, with_encoding
 from unmask.data.text.json_keys import check_keys
 from unmask.data.text.section import Section, open_raw
@@ -53,7 +53,6 @@ _PART = re.compile(r"(.+?\.(?:sqlite3?|db|xlsx|ods))#(.+)", re.IGNORECASE | re.D
 _BLOCK = 1 << 20
 _LINES = 1 << 16
 """Maximum number of bytes whose lines are in memory at once, besides a longer line."""
-_MARK = b"\xef\xbb\xbf"
 _MARKS = re.compile("^\ufeff+", re.MULTILINE)
 
 
@@ -358,7 +357,7 @@ def _blocks(path: str | Path) -> Iterator[tuple[int, bytes, bool]]:
         `MAX_DOCUMENT` bytes; if not, it may be incomplete. All other lines are shorter than a block.
     """
     block = min(_LINES, MAX_DOCUMENT)
-    most = MAX_DOCUMENT + len(_MARK) + 1  # 1: a carriage return
+    most = MAX_DOCUMENT + len(MARK) + 1  # 1: a carriage return
     begun: list[bytes] = []  # parts of a line whose end is not read yet; dropped if they are more than `most`
     number, size = 1 + (path.before if isinstance(path, Section) else 0), 0
     with open_bytes(path) as stream:
@@ -368,7 +367,7 @@ def _blocks(path: str | Path) -> Iterator[tuple[int, bytes, bool]]:
                 head, newline, unfinished = data.rpartition(b"\n")
                 if newline:
                     text = b"".join((*begun, head)).replace(b"\r\n", b"\n").removesuffix(b"\r")
-                    text = text.removeprefix(_MARK) if number == 1 else text
+                    text = text.removeprefix(MARK) if number == 1 else text
                     yield number, text, size <= most and _first_length(text) <= MAX_DOCUMENT
                     number += text.count(b"\n") + 1
                     begun, size = [], 0
@@ -379,7 +378,7 @@ def _blocks(path: str | Path) -> Iterator[tuple[int, bytes, bool]]:
         except ExpansionError as error:
             raise expands_too_much(path, number) from error
     if size:
-        text = b"".join(begun).removeprefix(_MARK if number == 1 else b"")
+        text = b"".join(begun).removeprefix(MARK if number == 1 else b"")
         yield number, text, size <= most and len(text) <= MAX_DOCUMENT
 
 
@@ -437,7 +436,7 @@ def read_text_whole(path: str | Path) -> bytes:
 def read_text_start(path: str | Path, size: int) -> bytes:
     """Return the first bytes of a file of text, without a byte-order mark and spaces before it; see `open_bytes`."""
     with open_bytes(path) as stream:
-        return stream.read(size).removeprefix(_MARK).lstrip()
+        return stream.read(size).removeprefix(MARK).lstrip()
 
 
 def decode_value(line: str | bytes, name: str, number: int) -> Any:

@@ -27,7 +27,7 @@ _END = re.compile(f"(?P<mark>[។៕༎]\\s*|(?<!།)།+\\s+།*\\s*)|(?<=[{THA
 """Where a sentence may end that sentencex does not know: after marks of Khmer and Tibetan; at blanks in Thai and Lao.
 Tibetan writes its mark twice at the end of some sentences, with a blank in between or without."""
 _UNMARKED = re.compile(f"[{THAI}។៕༎།]")
-_PARAGRAPH_BREAK = re.compile(r"\n\s*\n")
+PARAGRAPH_BREAK = re.compile(r"\n\s*\n")
 
 
 def split_sentences(text: str) -> list[str]:
@@ -46,7 +46,7 @@ def split_sentences(text: str) -> list[str]:
 def cut_sentences(text: str) -> list[tuple[str, bool]]:
     """Split a text like `split_sentences`; return each sentence and whether white space precedes it."""
     segments: list[str] = []
-    for paragraph in _PARAGRAPH_BREAK.split(text):
+    for paragraph in PARAGRAPH_BREAK.split(text):
         start = 0
         while len(paragraph) - start > _WINDOW:
             window = paragraph[start : start + _WINDOW]

@@ -19,7 +19,7 @@ import re
 import sys
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
 import numpy as np
@@ -66,6 +66,10 @@ def covered_words(words: Mapping[str, int], coverage: float = COVERAGE) -> dict[
 
 UNSPACED = 0.05
 """Minimum share of letters of scripts without spaces between words at which the vocabulary is unigram."""
+LOST, FEWEST_LETTERS = 0.005, 1000
+"""Share of the letters that lose a mark from which on users are told, and number of letters from which on it means
+something; in English text some 0.1 % have accents."""
+_JOINERS = "\u200c\u200d"
 ROUND = 500
 BEGINNING = 5_000_000
 """Number of characters of a text that tell which vocabulary suits it."""
@@ -86,6 +90,55 @@ def suited_vocabulary(texts: Iterable[str], size: int) -> tuple[Literal["wordpie
     unspaced = of_clauses and of_clauses >= UNSPACED * sum(letters.values())
     fixed = sum(1 if _stands_alone(character) else 2 for character in covered_characters(characters))
     return "unigram" if unspaced else "wordpiece", max(size, -(-(fixed + size // 2) // ROUND) * ROUND)
+
+
+def lost_marks(characters: Mapping[str, int], normalize: Callable[[str], str]) -> dict[str, int]:
+    """Return the characters that lose accents, vowels or joiners, the most frequent first, with their numbers.
+
+    Vowels of Hindi, Thai, Arabic or Hebrew are marks to Unicode, as accents are; without joiners, parts of words of
+    Persian and conjuncts of Sinhala become others.
+
+    Args:
+        characters: the characters of a text, and how often each occurs.
+        normalize: what a vocabulary does to text first.
+    """
+    lost = {
+        character: count
+        for character, count in characters.items()
+        if (marks := _marks(character)) and len(_marks(normalize(character))) < len(marks)
+    }
+    return dict(sorted(lost.items(), key=lambda item: -item[1]))
+
+
+def _marks(text: str) -> list[str]:
+    decomposed = unicodedata.normalize("NFD", text)
+    return [mark for mark in decomposed if mark in _JOINERS or unicodedata.category(mark).startswith("M")]
+
+
+def loss_note(texts: Iterable[str], normalize: Callable[[str], str]) -> str:
+    """Return a sentence on the accents, vowels and joiners of texts that a vocabulary does not read; "": they are few.
+
+    Args:
+        texts: the texts.
+        normalize: see `lost_marks`.
+    """
+    characters = count_characters(texts)
+    lost = lost_marks(characters, normalize)
+    letters = sum(count for character, count in characters.items() if character.isalpha() or _marks(character))
+    if letters < FEWEST_LETTERS or sum(lost.values()) < LOST * letters:
+        return ""
+    share = f"{sum(lost.values()) / letters:.1%}"
+    if lost.keys() <= set(_JOINERS):
+        return (
+            f"{share} of the characters of words are joiners, which WordPiece removes, as within words of Persian: to "
+            "keep them, train a vocabulary of the kind unigram"
+        )
+    shown = [character for character in lost if character not in _JOINERS][:5]
+    examples = " ".join("◌" * (_marks(character) == [character]) + character for character in shown)
+    return (
+        f"{share} of the letters lose accents or vowels ({examples}), as the vocabulary is lowercase: words that "
+        "differ only in them become the same; to keep them, train it without lowercasing"
+    )
 
 
 def beginning(texts: Iterable[str]) -> list[str]:

@@ -170,9 +170,8 @@ class Tokenizer:
         self.mask_token = special["mask_token"]
         self.size = library.get_vocab_size()
         self.added = self.size - library.get_vocab_size(with_added_tokens=False)
-        normal = library.normalizer
-        self.lowercase = normal is not None and "a" in normal.normalize_str("A")
-        self.isolates_chinese = normal is not None and " " in normal.normalize_str("中")
+        self.lowercase = "a" in self.normalize("A")
+        self.isolates_chinese = " " in self.normalize("中")
         self.ends_twice = kind.ends_twice
         self.summary: SummaryKind = "first"
         self.segments = True
@@ -198,10 +197,12 @@ class Tokenizer:
             single = f"{cls}:0 $A:0 {sep}:0"
             pair = f"{single} {f'{sep}:0 ' * self.ends_twice}$B:{second} {sep}:{second}"
         template = processors.TemplateProcessing(single=single, pair=pair, special_tokens=names)
-        if not isinstance(self._library.pre_tokenizer, pre_tokenizers.ByteLevel):
+        words = self._library.pre_tokenizer
+        if not isinstance(words, pre_tokenizers.ByteLevel):
             return template
         # offsets exclude the space before a word
-        return processors.Sequence([processors.ByteLevel(trim_offsets=True), template])
+        spaces = processors.ByteLevel(add_prefix_space=words.add_prefix_space, trim_offsets=True)
+        return processors.Sequence([spaces, template])
 
     @property
     def definition(self) -> dict[str, Any]:
@@ -214,6 +215,8 @@ class Tokenizer:
         for name in ("continuing_subword_prefix", "end_of_word_suffix"):
             if name in model:
                 model[name] = model[name] or None
+        if (processor := content["post_processor"])["type"] == "Sequence":  # its spaces concern offsets, not ids
+            processor["processors"][0]["add_prefix_space"] = True
         if content["normalizer"] is None:  # then it makes no difference whether tokens are matched in normalized text
             content["added_tokens"] = [{**token, "normalized": False} for token in content["added_tokens"]]
         return content
@@ -265,6 +268,17 @@ class Tokenizer:
         if unknown < FEWEST_UNKNOWN or unknown < UNKNOWN_SHARE * total:
             return []
         return [ShareNote(unknown, total, UNKNOWN)]
+
+    @cached_property
+    def parts_of_characters(self) -> npt.NDArray[np.bool_]:
+        """Which tokens are parts of characters, as those of bytes are, (size,)."""
+        decoded = self._library.decode_batch([[id] for id in range(self.size)], skip_special_tokens=False)
+        return np.array(["\ufffd" in text for text in decoded])
+
+    def normalize(self, text: str) -> str:
+        """Return what is left of a text before it is split into tokens: for example without case and accents."""
+        normalizer = self._library.normalizer
+        return text if normalizer is None else normalizer.normalize_str(text)
 
     def count_words(self, texts: Iterable[str], *, progress: bool = False) -> dict[str, int]:
         """Count the words of texts, normalized and split as in encoding, which `split_word` takes."""

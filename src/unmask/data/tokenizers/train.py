@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
+from itertools import chain
 from typing import Literal
 
 import msgspec
 
 from unmask.data.tokenizers.bpe import train_bpe
-from unmask.data.tokenizers.coverage import COVERAGE
+from unmask.data.tokenizers.coverage import COVERAGE, beginning, loss_note
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.data.tokenizers.unigram import train_unigram
 from unmask.data.tokenizers.word_level import train_words
 from unmask.data.tokenizers.wordpiece import train_wordpiece
-from unmask.support.errors import UserError
+from unmask.support.errors import InputWarning, UserError
 
 Trained = Literal["wordpiece", "bpe", "unigram", "words"]
 """Kinds of vocabulary that can be trained."""
@@ -55,6 +57,8 @@ def train_vocabulary(
     """Train a vocabulary; see `train_wordpiece`, `train_unigram`, and `train_bpe` and `train_words`, which are
     always cased and cover everything.
 
+    An `InputWarning` says how many letters of the first texts lose marks (`coverage.lost_marks`).
+
     Raises:
         UserError: there is no text, or `size` is too small.
     """
@@ -66,4 +70,8 @@ def train_vocabulary(
         case "words":
             return train_words(texts, size=size, progress=progress)
     train = train_unigram if kind == "unigram" else train_wordpiece
-    return train(texts, size=size, lowercase=lowercase, coverage=coverage, progress=progress)
+    first = beginning(texts := iter(texts))
+    tokenizer = train(chain(first, texts), size=size, lowercase=lowercase, coverage=coverage, progress=progress)
+    if note := loss_note(first, tokenizer.normalize):
+        warnings.warn(note, InputWarning, stacklevel=2)
+    return tokenizer

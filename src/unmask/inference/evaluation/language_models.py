@@ -5,11 +5,12 @@
 while a loss per token does. A document is cut into pieces of equal length, of at most `CONTEXT` tokens, special tokens
 included, or what the model reads; each is predicted without the others. A token that stands for text outside the
 vocabulary ([UNK]) would be predicted without predicting its text: 8 bits for each byte of it are added, so that
-ignorance never pays. What a tokenizer removes (case, accents, spaces) is not predicted at all; `notes` says so of case.
-Bits of masked language models are those of the pseudo-log-likelihood (likelihood.py), fewer than those of a probability
-of the text: compare them among masked language models only. By default a token is predicted without the rest of its
-word, so that the factors of a word are its probability given the other words, in however many tokens a vocabulary
-divides it (Kauf and Ivanova 2023). With the rest in sight, the smaller a vocabulary is, the fewer bits a text takes.
+ignorance never pays. What a tokenizer removes (case, accents, spaces) is not predicted at all; `notes` says so of case,
+accents and joiners. Bits of masked language models are those of the pseudo-log-likelihood (likelihood.py), fewer than
+those of a probability of the text: compare them among masked language models only. By default a token is predicted
+without the rest of its word, so that the factors of a word are its probability given the other words, in however many
+tokens a vocabulary divides it (Kauf and Ivanova 2023). With the rest in sight, the smaller a vocabulary is, the fewer
+bits a text takes.
 
 **Minimal pairs**: how often a language model finds the acceptable sentence of two the more probable one. Input: BLiMP's
 pairs (Warstadt et al. 2020). Output: accuracies of each paradigm and each field, and over all; those of fields and over
@@ -30,6 +31,7 @@ import numpy as np
 
 from unmask.data.labelled.minimal_pairs import MinimalPair
 from unmask.data.text.documents import Skipped, TextOptions, read_documents, refuse_idle_options, refuse_none
+from unmask.data.tokenizers.coverage import count_characters, lost_marks
 from unmask.inference.backend import TorchBackend
 from unmask.inference.evaluation.likelihood import Likelihood, TokenizedText, lm_head
 from unmask.metrics.intervals import intervals, mean_share, measure_all
@@ -100,6 +102,8 @@ def evaluate_bits(likelihood: Likelihood, documents: Sequence[str], display: Dis
         )
     if likelihood.tokenizer.lowercase:
         notes.append("the tokenizer is uncased: the case of letters is not predicted")
+    if lost := sum(lost_marks(count_characters(documents), likelihood.tokenizer.normalize).values()):
+        notes.append(f"accents, vowels or joiners of {counted(lost, 'letter')} are not predicted")
     if likelihood.head == "masked_lm":
         notes.append("pseudo-log-likelihood: compare the bits only with those of other masked language models")
     return {

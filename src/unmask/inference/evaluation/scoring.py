@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,9 @@ from unmask.tasks.unlabelled import describe_damaged
 from unmask.training.evaluate import evaluate
 from unmask.training.machine import Machine, choose_machine
 from unmask.training.runs.display import Display
+
+MAX_CONSTANTS = 10
+"""Maximum number of predictions for all examples that are tried."""
 
 
 def evaluate_task(
@@ -137,7 +141,7 @@ def _unseen(
         notes.append("no example equals or nearly equals a training example")
     else:
         shown = ", ".join(f"{name} {value:.2f}" for name, value in metrics.items())
-        notes.append(f"without them ({len(unseen):,} examples): {shown or 'nothing is left'}")
+        notes.append(f"without them ({counted(len(unseen), 'example')}): {shown or 'nothing is left'}")
     return {"metrics": metrics, "examples": len(unseen), "equal": len(common.equal), "near": len(common.near)}
 
 
@@ -195,6 +199,29 @@ def describe_constant(task: Task, examples: Sequence[Any], predictions: Sequence
     return f"{same} predicted for all {counted(len(examples), 'example')}: the model tells none of them apart"
 
 
+def constant_scores(
+    task: Task, train: Sequence[Any], examples: Sequence[Any], labels: Sequence[str]
+) -> dict[str, float]:
+    """Return the highest score of each metric that one prediction for all examples gets.
+
+    Args:
+        task: the task.
+        train: training examples: predictions with their most frequent labels are tried.
+        examples: what is evaluated.
+        labels: of the model.
+
+    Returns:
+        {} if predictions are not of examples, but of their parts.
+    """
+    counts = Counter(label for example in train for label in task.labels_of(example))
+    frequent = sorted(labels, key=lambda label: -counts[label])
+    scores = [
+        measure_all(task.measure(examples, [prediction] * len(examples), labels), len(examples))
+        for prediction in task.constants(frequent)[:MAX_CONSTANTS]
+    ]
+    return {name: max(each[name] for each in scores) for name in scores[0]} if scores else {}
+
+
 def _check_comparable(model: Model, other: Model, names: tuple[str, str]) -> None:
     """Raise an error if two models cannot be evaluated on the same examples; the order of labels may differ."""
     first, second = names
@@ -216,7 +243,7 @@ def _check_comparable(model: Model, other: Model, names: tuple[str, str]) -> Non
 
 def _errors_page(mistakes: Sequence[Mistake], sources: Sequence[Source], result: Mapping[str, Any]) -> str:
     about = [
-        f"{result['examples']:,} examples",
+        counted(result["examples"], "example"),
         ", ".join(f"{name} {value:.2f}" for name, value in result["metrics"].items()),
     ]
     return errors_page(f"Mistakes: {result['task']}, {', '.join(map(display_name, sources))}", about, mistakes)

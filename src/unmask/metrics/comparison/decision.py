@@ -165,14 +165,17 @@ def _adjusted(p: float, maxima: np.ndarray) -> float:
     return max(p, float((maxima >= NORMAL.inv_cdf(1 - p / 2)).mean()))
 
 
+def listed(names: Sequence[str]) -> str:
+    """Return names of arms in one line; those of factors have commas."""
+    return ("; " if any("," in name for name in names) else ", ").join(names)
+
+
 def _notes(arms: Mapping[str, Resampled]) -> list[str]:
     """Return notes about arms with few or different seeds."""
     notes = []
     single = [name for name, arm in arms.items() if len(arm.seeds) == 1]
     if single:
-        notes.append(
-            f"{', '.join(single)}: 1 seed, so intervals are over examples only; other seeds may differ by more"
-        )
+        notes.append(f"{listed(single)}: 1 seed, so intervals are over examples only; other seeds may differ by more")
     most = max((arm.seeds for arm in arms.values()), key=len)
     fewer: dict[str, list[str]] = {}
     for name, arm in arms.items():
@@ -181,7 +184,7 @@ def _notes(arms: Mapping[str, Resampled]) -> list[str]:
             compared = f"compared on the {counted(shared, 'seed')} of both" if shared else "not paired"
             note = f"{counted(len(arm.seeds), 'seed')}, others up to {len(most)}; {compared}"
             fewer.setdefault(note, []).append(name)
-    return [*notes, *(f"{', '.join(names)}: {note}" for note, names in fewer.items())]
+    return [*notes, *(f"{listed(names)}: {note}" for note, names in fewer.items())]
 
 
 def arms_to_stop(arms: Mapping[str, Resampled], *, looks: int, starters: int) -> dict[str, str]:

@@ -176,7 +176,7 @@ def finetuning_report(
     lines += [
         *_plot(run, "training"),
         *_usage(
-            f"{rendered(call('predict', model=run.path), in_command)} {card.usage}",
+            rendered(call("predict", model=run.path, **card.usage), in_command),
             rendered(call("evaluate", model=run.path, data="FILE"), in_command),
         ),
     ]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from unmask.metrics.comparison.decision import listed
 from unmask.support.errors import counted
 from unmask.training.machine import Machine
 from unmask.workflows.comparing.cells import NEEDED, Plan, failure_of, result_of
-from unmask.workflows.comparing.outcome import ArmOutcome
+from unmask.workflows.comparing.outcome import ArmOutcome, TaskFacts
+from unmask.workflows.comparing.recommendation import ROUNDING
 from unmask.workflows.comparing.scores import Scores
 from unmask.workflows.comparing.settings import read_budget
 
@@ -20,19 +22,21 @@ UNEQUAL = 1.25
 """Ratio of minutes to those of the budget from which on the report warns."""
 
 
-def caveats(scores: Scores, arms: Sequence[ArmOutcome], machine: Machine) -> list[str]:
+def caveats(scores: Scores, arms: Sequence[ArmOutcome], tasks: Mapping[str, TaskFacts], machine: Machine) -> list[str]:
     """Return what makes figures less trustworthy, in words.
 
     Args:
         scores: the scores of the cells.
         arms: the arms.
+        tasks: what is known of the tasks.
         machine: the one that the report names.
     """
     plan, out, warnings = scores.plan, scores.out, list[str]()
     failed = [arm.name for arm in arms if arm.state == "failed"]
     warnings += [f"{arm.name} has failed, and is not compared: {arm.error}" for arm in arms if arm.name in failed]
-    if unfinished := [arm.name for arm in arms if arm.state == "unfinished"]:
-        warnings.append(f"Not finished: {', '.join(unfinished)}.")
+    decides = any(True for _ in plan.scored)  # not in a first look
+    if unfinished := [arm.name for arm in arms if decides and arm.state == "unfinished"]:
+        warnings.append(f"Not finished: {listed(unfinished)}.")
     for cell in plan.cells:
         told = cell.kind in ("score", "pretraining", "corpus", "rate") or (cell.kind == "bits" and not plan.tasks)
         failure = None if told or cell.arm in failed else failure_of(out, cell)
@@ -49,22 +53,36 @@ def caveats(scores: Scores, arms: Sequence[ArmOutcome], machine: Machine) -> lis
         compared = result_of(out, cell) or {}
         if "z" in compared and compared["z"] < KNOWN and compared["test"] < CLEARLY * compared["train"]:
             warnings.append(
-                f"{', '.join(plan.owners[cell.key])}: the test texts of {cell.task} are predicted with "
+                f"{listed(plan.owners[cell.key])}: the test texts of {cell.task} are predicted with "
                 f"{compared['test']:.2f} bits per token, the training texts with {compared['train']:.2f}: it may have "
                 "been trained on the test texts."
+            )
+    for task, facts in tasks.items() if len(tasks) > 1 else ():  # of a single one, the recommendation tells
+        scored = {arm.name: arm.scores[task].score for arm in arms if task in arm.scores}
+        best, score = max(scored.items(), key=lambda item: item[1].mean)
+        if facts.constant is not None and all(each.low <= facts.constant + ROUNDING for each in scored.values()):
+            warnings.append(
+                f"{task}: no arm scores clearly above the same prediction for all examples ({facts.constant:.1f}); "
+                f"{best} scored highest, {score.mean:.1f} (95 %: {score.low:.1f} to {score.high:.1f})."
             )
     return warnings + _of_machines(plan, out, machine) + _of_minutes(plan, arms) + _of_tasks(scores)
 
 
 def _of_tasks(scores: Scores) -> list[str]:
-    """Return what is told of the examples of tasks, once for all tasks of which it is true."""
+    """Return what is told of the examples of tasks and the models, once for all tasks and arms of which it is true."""
     told: dict[str, list[str]] = {}
     for task in scores.plan.tasks:
-        results = [result for (_, name, _), result in scores.results.items() if name == task]
-        notes = [note for result in results for note in result["notes"]]
-        if results and (number := results[0]["independent"]) < FEW:
-            notes.insert(0, f"{counted(number, 'independent test example')}, so only large differences show")
-        for note in dict.fromkeys(notes):
+        results = [(arm, result) for (arm, name, _), result in scores.results.items() if name == task]
+        owners: dict[str, list[str]] = {}
+        for arm, result in results:
+            for note in result["notes"]:
+                owners.setdefault(note, []).append(arm)
+        notes, arms = list[str](), {arm for arm, _ in results}
+        if results and (number := results[0][1]["independent"]) < FEW:
+            notes.append(f"{counted(number, 'independent test example')}, so only large differences show")
+        for note, of in owners.items():
+            notes.append(note if set(of) == arms else f"{listed(list(dict.fromkeys(of)))}: {note}")
+        for note in notes:
             told.setdefault(note, []).append(task)
     return [f"{', '.join(tasks)}: {note}." for note, tasks in told.items()]
 

@@ -18,7 +18,7 @@ from unmask.support.messages import argument
 from unmask.support.settings import Overrides, convert, put
 from unmask.tasks import TASKS
 from unmask.tasks.task import Operation, Task
-from unmask.workflows.comparing.settings import Arm, Comparison, TaskData, by_size, read_budget
+from unmask.workflows.comparing.settings import Arm, Comparison, TaskData, by_size, errors_of, read_budget
 from unmask.workflows.distillation.lesson import Lesson, untuned
 from unmask.workflows.finetuning.examples import Examples, Parts, drawn, read_parts
 from unmask.workflows.finetuning.job import FinetuningJob, InitialModel, defaults
@@ -214,7 +214,8 @@ def settle_scoring(comparison: Comparison, name: str, data: TaskData) -> dict[st
     """
     source = f"task '{name}'"
     recipe = _recipe(data, {**comparison.task_settings, **data.settings}, source, Arm())
-    parts = read_parts(recipe.task, data.files)
+    with errors_of(name, "task"):
+        parts = read_parts(recipe.task, data.files)
     sizes = [drawn(parts.train, sized.limit, {}) for _, sized in by_size(name, data)]
     _check_labels(recipe.task, parts)
     task = recipe.task.settle(parts.train, parts.labels)

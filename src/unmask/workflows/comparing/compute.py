@@ -28,7 +28,7 @@ from unmask.inference.backend import TorchBackend
 from unmask.inference.bench import measure_engines
 from unmask.inference.evaluation.language_models import document_bits, likelihood_of_bits
 from unmask.inference.evaluation.likelihood import Likelihood, TokenizedText
-from unmask.inference.evaluation.scoring import describe_constant
+from unmask.inference.evaluation.scoring import constant_scores, describe_constant
 from unmask.inference.predictor import Predictor
 from unmask.metrics.intervals import intervals, measure_all, resampled
 from unmask.model.directory import find
@@ -298,13 +298,12 @@ def learn_and_score(cell: Cell, folder: Path, needed: Mapping[str, Path], machin
     wrong = [] if cell.seed else _listed(task.mistakes(examples, predictions, model.labels), tested)
     replace_file(folder / MISTAKES, msgspec.json.encode(wrong))
     parameters = sum(value.numel() for value in model.encoder.parameters())
-    constant = describe_constant(task, examples, predictions)
-    notes = [*ready.data.notes, f"{cell.arm}: {constant}" if constant else ""]
-    recipe = ready.recipe
+    notes, recipe = [*ready.data.notes, describe_constant(task, examples, predictions)], ready.recipe
     return {
         "metric": metric,
         "deciding": deciding,
         "metrics": metrics,
+        "constant": constant_scores(task, ready.data.train, examples, model.labels),
         "calibration": task.calibration(examples, predictions),
         "by_label": task.details(examples, predictions, model.labels).get("by_label", {}),
         "examples": len(examples),

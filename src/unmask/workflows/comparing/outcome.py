@@ -62,6 +62,7 @@ class ArmOutcome(msgspec.Struct, frozen=True):
         bits_by_seed: without tasks, the bits by seed.
         pseudo: whether these are of the pseudo-log-likelihood of a masked language model.
         curve: held-out loss of the first seed, as (minutes, tokens, loss).
+        untrained: whether it has random weights before it learns the tasks.
     """
 
     name: str
@@ -85,6 +86,7 @@ class ArmOutcome(msgspec.Struct, frozen=True):
     bits_by_seed: list[float] = []
     pseudo: bool = False
     curve: list[tuple[float, float, float]] = []
+    untrained: bool = False
 
     @property
     def megabytes(self) -> float:
@@ -155,13 +157,22 @@ class CellOutcome(msgspec.Struct, frozen=True):
 
 
 class TaskFacts(msgspec.Struct, frozen=True):
-    """A task in the report."""
+    """A task in the report.
+
+    Attributes:
+        task: one of `unmask.tasks.TASKS`.
+        metric: the metric that decides.
+        trained_on, examples, labels: numbers of training examples, test examples and labels.
+        constant: the highest score that one prediction for all test examples gets; 0 where predictions are of parts of
+            examples, or numbers; None: the metric has no range, or it is not known.
+    """
 
     task: str
     metric: str
     trained_on: int
     examples: int
     labels: int
+    constant: float | None = None
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -169,7 +180,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
     Attributes:
         recommendation: in plain words, one paragraph each.
-        best: the arms that may be the best, first the one that is recommended.
+        best: the arms that may be the best, first the one that is recommended, if one is.
         arms: the arms, best first.
         tasks: the tasks by name.
         effects: those of factors.

@@ -10,14 +10,17 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from unmask.metrics.comparison.decision import Standing, listed
 from unmask.metrics.comparison.decision import compare as compare_arms
 from unmask.metrics.comparison.multibootstrap import Resampled
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
-from unmask.workflows.comparing.outcome import ArmOutcome
+from unmask.workflows.comparing.outcome import ArmOutcome, TaskFacts
 
 ABOUT = 1.25
 """Ratio of costs up to which they count as equal."""
+ROUNDING = 1e-6
+"""How far above another score is no more than rounding."""
 
 
 class Limit(NamedTuple):
@@ -96,7 +99,7 @@ def recommend(
     restrictions: Sequence[Limit],
     complete: Mapping[str, Resampled],
     stopped: Mapping[str, Resampled],
-    wording: Wording,
+    tasks: Mapping[str, TaskFacts],
 ) -> tuple[list[str], list[str]]:
     """Return the recommendation in words, and the arms that may be the best, first the one to take.
 
@@ -105,14 +108,15 @@ def recommend(
         restrictions: the limits.
         complete: the scores of all arms that have all of theirs.
         stopped: those of arms within the limits that stopped early, as worse than arms that are none of these.
-        wording: how scores are said.
+        tasks: the tasks; without any, scores are minus the bits of held-out text.
     """
+    wording = BY_SCORE if tasks else BY_BITS
     within = f" within {' and '.join(map(str, restrictions))}" if restrictions else ""
     scored = {arm.name: complete[arm.name] for arm in allowed}
     unsettled = [name for name in compare_arms({**scored, **stopped}).contenders if name in stopped] if stopped else []
     if unsettled:
         return [
-            f"Not decided{within}: {_listed(unsettled)}. They stopped early, as clearly worse than arms that cannot "
+            f"Not decided{within}: {listed(unsettled)}. They stopped early, as clearly worse than arms that cannot "
             f"be taken. Compare them without {argument('race')}; what is finished is not computed again."
         ], []
     if not allowed:
@@ -120,37 +124,57 @@ def recommend(
     compared = compare_arms(scored)
     leader, *others = compared.standings
     best = f"{leader.name} {wording.best}"
+    contenders = compared.contenders
+    untrained = [arm.name for arm in allowed if arm.untrained and arm.name in contenders]
     if others:  # one that may be the best, too, if there is one
-        second = next((other for other in others if other.name in compared.contenders), others[0])
+        second = next((other for other in others if other.name in (untrained or contenders)), others[0])
         behind, (low, high) = 0.0 - second.difference, sorted(-end for end in second.difference_interval)
         apart = f"{behind:.{wording.digits}f} {wording.above} {second.name}"
         between = f"{low:.{wording.digits}f} to {high:.{wording.digits}f}"
-    if others and all(len(complete[arm.name].seeds) == 1 for arm in allowed):
+        unsure = (
+            f"{apart}, but the difference may be anything from {between}. More seeds or more {wording.more} would tell."
+        )
+    score = f"{wording.number(leader.score)} (95 %: {wording.interval(*leader.interval)})"
+    one_seed = all(len(complete[arm.name].seeds) == 1 for arm in allowed)
+    doubt = _unlearned(compared.standings, tasks)
+    if not (doubt or one_seed or all(arm.untrained for arm in allowed)) and untrained:
+        doubt = (
+            f"is clearly better than random weights, {listed(untrained)}: what others learned before "
+            "is worth nothing that shows here."
+        )
+    if doubt:
+        ahead = "." if not others else f", {apart}." if compared.recommended else f", {unsure}"
+        return [f"No arm{within} {doubt}", f"{best} {score}{ahead}"], list(contenders)
+    if others and one_seed:
         lines = [
             f"One seed cannot tell arms apart{within}: how much a score changes from seed to seed is unknown.",
             f"{best} {wording.number(leader.score)}, {apart}. "
             "Repeat with 3 seeds; what is finished is not computed again.",
         ]
         return lines, [standing.name for standing in compared.standings]
-    score = f"{wording.number(leader.score)} (95 %: {wording.interval(*leader.interval)})"
     if compared.recommended:
         first = f"Use {leader.name}{within}" + ("." if others else ", the only arm.")
         if others:
             first = f"Use {leader.name}{within}: {apart}, the next one ({between})."
         return [first, f"{wording.own} {score}."], [leader.name]
-    group = [arm for arm in allowed if arm.name in compared.contenders]
+    group = [arm for arm in allowed if arm.name in contenders]
     cheapest, why = _cheapest(group, wording.leads)
-    lines = [
-        f"Too close to call between {_listed(compared.contenders)}{within}. Take {cheapest.name}, {why}.",
-        f"{best} {score}, {apart}, but the difference may be anything from {between}. "
-        f"More seeds or more {wording.more} would tell.",
-    ]
-    return lines, [cheapest.name, *(arm.name for arm in group if arm.name != cheapest.name)]
+    first = f"Too close to call between {listed(contenders)}{within}. Take {cheapest.name}, {why}."
+    names = [cheapest.name, *(arm.name for arm in group if arm.name != cheapest.name)]
+    return [first, f"{best} {score}, {unsure}"], names
 
 
-def _listed(names: Sequence[str]) -> str:
-    """Return names of arms in one line; those of factors have commas."""
-    return ("; " if any("," in name for name in names) else ", ").join(names)
+def _unlearned(standings: Sequence[Standing], tasks: Mapping[str, TaskFacts]) -> str:
+    """Return in words that no arm scores clearly above the same prediction for all examples, or ""."""
+    constants = [facts.constant for facts in tasks.values() if facts.constant is not None]
+    constant = sum(constants) / max(1, len(tasks))
+    if not tasks or len(constants) < len(tasks) or any(arm.interval[0] > constant + ROUNDING for arm in standings):
+        return ""
+    score = f"{constant:.1f}" + (" on average" if len(tasks) > 1 else "")
+    return (
+        f"scores clearly above the same prediction for all examples ({score}): nothing shows that any has learned "
+        f"what the {'tasks need' if len(tasks) > 1 else 'task needs'}."
+    )
 
 
 def _cheapest(arms: Sequence[ArmOutcome], leads: str) -> tuple[ArmOutcome, str]:

@@ -14,10 +14,9 @@ import msgspec
 from unmask.support.durable import replace_file
 from unmask.support.errors import counted
 from unmask.support.html_page import html_page
-from unmask.support.messages import in_command, rendered
 from unmask.training.runs.display import duration
 from unmask.workflows.comparing.cells import BITS
-from unmask.workflows.comparing.outcome import ArmOutcome, CellOutcome, Estimate, Outcome, Prospect, TaskScore
+from unmask.workflows.comparing.outcome import ArmOutcome, Estimate, Outcome, Prospect, TaskScore
 from unmask.workflows.comparing.pictures import Point, curves, intervals, scatter
 
 MAX_LABELS = 10
@@ -124,7 +123,7 @@ def as_markdown(outcome: Outcome) -> str:
                 cell.name,
                 cell.state + (cell.error and f": {cell.error}"),
                 f"{cell.seconds:.0f}",
-                cell.command and f"`{_words(cell)}`",
+                cell.command and f"`{cell.command}`",
             ]
         )
         for cell in outcome.cells
@@ -344,7 +343,7 @@ def _details(outcome: Outcome) -> list[str]:
     for cell in outcome.cells:
         state = f"{cell.state}, {cell.seconds:.0f} s" if cell.seconds else cell.state
         error = f": {cell.error}" if cell.error else ""
-        command = f"<pre>{escape(_words(cell))}</pre>" if cell.command else ""
+        command = f"<pre>{escape(cell.command)}</pre>" if cell.command else ""
         parts.append(
             f"<p>{escape(cell.name)} <small>({escape(cell.key)}; {escape(state + error)})</small></p>{command}"
         )
@@ -378,7 +377,9 @@ def _about(outcome: Outcome) -> str:
 def _facts(outcome: Outcome, task: str) -> str:
     facts = outcome.tasks[task]
     labels = f", {counted(facts.labels, 'label')}" if facts.labels else ""
-    return f"{facts.task}: {facts.trained_on:,} training examples, {facts.examples:,} test examples{labels}."
+    examples = f"{counted(facts.trained_on, 'training example')}, {counted(facts.examples, 'test example')}"
+    constant = "" if facts.constant is None else f"; the same prediction for all of these scores {facts.constant:.1f}"
+    return f"{facts.task}: {examples}{labels}{constant}."
 
 
 def _estimate(estimate: Estimate, digits: int = 1) -> str:
@@ -386,10 +387,6 @@ def _estimate(estimate: Estimate, digits: int = 1) -> str:
         f"{round(value, digits) + 0.0:.{digits}f}" for value in (estimate.mean, estimate.low, estimate.high)
     )
     return f"{mean} ({low} to {high})"
-
-
-def _words(cell: CellOutcome) -> str:
-    return rendered(cell.command, in_command)
 
 
 def figure(picture: str, caption: str) -> str:

@@ -18,6 +18,7 @@ from unmask.metrics import regression
 from unmask.metrics.comparison.decision import Standing
 from unmask.metrics.comparison.decision import compare as compare_arms
 from unmask.metrics.comparison.estimates import mean_score
+from unmask.support.messages import in_command, rendered
 from unmask.support.settings import to_table
 from unmask.tasks.tuning import CALIBRATION_ERROR
 from unmask.training.machine import Machine
@@ -46,7 +47,7 @@ from unmask.workflows.comparing.outcome import (
     TaskScore,
 )
 from unmask.workflows.comparing.prospects import by_examples, effects, more_examples, prospects, signed
-from unmask.workflows.comparing.recommendation import BY_BITS, BY_SCORE, Limit, recommend
+from unmask.workflows.comparing.recommendation import Limit, recommend
 from unmask.workflows.comparing.scores import Scores, race
 from unmask.workflows.comparing.settings import Arm, read_budget
 
@@ -91,8 +92,8 @@ def conclude(
     within = [arm for arm in arms if all(limit.holds(arm) for limit in restrictions)]
     allowed = [arm for arm in within if arm.name in complete]
     stopped = {name: overall[name] for name in _stopped_by_others(scores, within, allowed)}
-    wording = BY_SCORE if plan.tasks else BY_BITS
-    recommendation, best = recommend(allowed, restrictions, complete, stopped, wording)
+    tasks = _tasks(scores)
+    recommendation, best = recommend(allowed, restrictions, complete, stopped, tasks)
     looks = looks_of(scores)
     if looks and not overall:
         orders = "; ".join(f"for {look.task}: {', '.join(look.scores)}" for look in looks)
@@ -104,16 +105,16 @@ def conclude(
     expected = prospects(scores, notes) + more_examples(scores, notes)
     changes = effects(plan, {name: overall[name] for name in overall if states[name] != "failed"}, notes)
     return Outcome(
-        recommendation=recommendation,
+        recommendation=[rendered(line) for line in recommendation],
         best=best,
         arms=arms,
-        tasks=_tasks(scores),
+        tasks=tasks,
         effects=changes,
         looks=looks,
         by_examples=by_examples(plan),
         prospects=expected,
         differing=_differing(scores, [arm.name for arm in arms if arm.score][:2]) if plan.tasks else [],
-        warnings=caveats(scores, arms, machine) + [f"{note}." for note in notes],
+        warnings=[rendered(line) for line in (*caveats(scores, arms, tasks, machine), *(f"{note}." for note in notes))],
         cells=[_cell(out, cell) for cell in plan.cells],
         settings=to_table(plan.comparison),
         recipes=_recipes(plan, out),
@@ -131,8 +132,9 @@ def _tasks(scores: Scores) -> dict[str, TaskFacts]:
     for name, data in scores.plan.tasks.items():
         facts = next((result for (_, task, _), result in scores.results.items() if task == name), None)
         if facts is not None:
-            numbers = (facts["trained_on"], facts["examples"], facts["labels"])
-            tasks[name] = TaskFacts(data.task, scores.metric(name, facts), *numbers)
+            numbers, metric = (facts["trained_on"], facts["examples"], facts["labels"]), scores.metric(name, facts)
+            constant = facts["constant"].get(metric, 0.0) if "constant" in facts else None
+            tasks[name] = TaskFacts(data.task, metric, *numbers, constant)
     return tasks
 
 
@@ -226,6 +228,7 @@ def _arm(scores: Scores, name: str, standing: Standing | None, engines: Sequence
         curve=[
             (line["seconds"] / 60, line["tokens"], line["loss"]) for line in (trained[0]["curve"] if trained else [])
         ],
+        untrained=arm.way == "random",
     )
 
 
@@ -336,4 +339,5 @@ def _cell(out: Path, cell: Cell) -> CellOutcome:
     result, failure = result_of(out, cell), failure_of(out, cell)
     state = "done" if result else "failed" if failure else "not computed"
     seconds = result["elapsed"] if result else 0.0
-    return CellOutcome(cell.name, cell.key, state, seconds, failure.error if failure else "", command_of(out, cell))
+    command = rendered(command_of(out, cell), in_command)
+    return CellOutcome(cell.name, cell.key, state, seconds, failure.error if failure else "", command)

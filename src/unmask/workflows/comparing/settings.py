@@ -59,12 +59,12 @@ NAME = re.compile(r"\w[\w.+@=,: -]*")
 
 
 @contextmanager
-def errors_of(arm: str) -> Iterator[None]:
-    """Let errors of users name the arm that they are about."""
+def errors_of(name: str, kind: Literal["arm", "task"] = "arm") -> Iterator[None]:
+    """Let errors of users name the arm, or the task, that they are about."""
     try:
         yield
     except UserError as error:
-        raise UserError(f"arm '{arm}': {error.message}") from error
+        raise UserError(f"{kind} '{name}': {error.message}") from error
 
 
 class Budget(msgspec.Struct, frozen=True):

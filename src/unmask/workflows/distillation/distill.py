@@ -12,6 +12,7 @@ from unmask.data.corpus.corpus import Corpus, open_corpus
 from unmask.data.labelled.columns import as_columns
 from unmask.data.labelled.table import Data, as_sources
 from unmask.data.text.documents import TextOptions
+from unmask.model.directory import read_settings
 from unmask.model.model import load_model
 from unmask.recipes.recipe import Recipe, as_recipe
 from unmask.support.choices import ColumnNames, Device, Documents, Files, Format, Precision, as_files
@@ -29,7 +30,7 @@ from unmask.workflows.distillation.student import check_start
 from unmask.workflows.distillation.task_distillation import prepare_baseline, prepare_lesson
 from unmask.workflows.finetuning.job import LabelledFiles
 from unmask.workflows.finetuning.run_job import run_prepared
-from unmask.workflows.pretraining.checks import check_teacher, refuse_fixed
+from unmask.workflows.pretraining.checks import check_needs, check_teacher, refuse_fixed
 from unmask.workflows.pretraining.restarts import restarted, started
 from unmask.workflows.pretraining.text_corpus import corpus_for_all, corpus_from_text
 
@@ -149,6 +150,7 @@ def distill(
                 if corpus is not None:
                     corpus = open_corpus(corpus)
                 else:
+                    check_needs(read_settings(teacher), planned, teacher)
                     make = partial(
                         corpus_from_text,
                         paths,

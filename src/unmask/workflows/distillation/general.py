@@ -135,7 +135,8 @@ def _begin(
     if getattr(student.encoder.settings, "memory", 0):
         student, about = without_memory(student), f"{about}; it has no memory, as samples are independent"
     check_student(student, model, f"{teacher}")
-    check_corpus(model, corpus, recipe, f"{teacher}")
+    check_corpus(model, corpus, f"{teacher}")
+    check_samples(model, recipe, f"{teacher}")
     check_shape(student.encoder.settings, recipe, init or "the student")
     return model, InitialWeights(student, f"{init or teacher}", how, [about], inputs, tokens=student.tokens)
 
@@ -157,6 +158,7 @@ def check_distillation(recipe: Recipe, teacher: str | Path) -> None:
     check_student(student, model, f"{teacher}")
     check_needs(shape, recipe, "the student")
     build_learner(recipe, model.tokenizer.size, student, Teacher(learner_of(model, recipe)))
+    check_samples(model, recipe, f"{teacher}")
 
 
 def without_memory(model: Model) -> Model:
@@ -248,8 +250,8 @@ def check_student(student: Model, teacher: Model, source: str) -> None:
         )
 
 
-def check_corpus(teacher: Model, corpus: Corpus, recipe: Recipe, source: str) -> None:
-    """Raise an error if a teacher cannot read the samples of a corpus."""
+def check_corpus(teacher: Model, corpus: Corpus, source: str) -> None:
+    """Raise an error if a teacher cannot read a corpus."""
     why = difference(teacher.tokenizer, corpus.tokenizer)
     if why or corpus.tokenizer.size != teacher.tokenizer.size:
         raise UserError(
@@ -257,6 +259,10 @@ def check_corpus(teacher: Model, corpus: Corpus, recipe: Recipe, source: str) ->
             file=corpus.place,
             remedy=f"rebuild it: {call('corpus build', 'FILES', tokenizer=source, out='DIR')}",
         )
+
+
+def check_samples(teacher: Model, recipe: Recipe, source: str) -> None:
+    """Raise an error if a teacher cannot read the samples of a recipe."""
     longest, length = teacher.encoder.longest, max(stage.layout.length for stage in recipe.every_stage)
     if length > longest:
         raise UserError(

@@ -24,7 +24,7 @@ from unmask.data.tokenizers.extend import difference
 from unmask.families import BodySettings
 from unmask.families.bert import BertSettings
 from unmask.families.distilbert import DistilBertSettings
-from unmask.model.model import Model, build_encoder
+from unmask.model.model import WORDS, Model, build_encoder
 from unmask.nn.encoders.encoder import SEPARATE_LAYERS, Encoder
 from unmask.support.errors import UserError, refuse_idle
 from unmask.support.messages import argument
@@ -33,7 +33,6 @@ from unmask.workflows.pretraining.start import select_tensors, spread
 
 PARTS = {"embeddings.": "the embeddings", "blocks.": "the layers", "pooler.": "the pooler"}
 """Prefixes of the tensors that are taken from the teacher together, and what they are called."""
-WORDS = "embeddings.words.weight"
 FREE = {"layers", "positions", "segments", "memory", "window", "dropout", "head_dropout", "init_std", "initial_offsets"}
 """Settings in which bodies with the same kind of layers may differ."""
 

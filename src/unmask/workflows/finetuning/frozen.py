@@ -44,24 +44,30 @@ Reindex = Callable[[Sample], Sample]
 
 
 @contextmanager
-def only_used_rows(tables: Sequence[nn.Embedding], parts: Sequence[Sequence[Sample]]) -> Iterator[Reindex]:
+def only_used_rows(
+    tables: Sequence[nn.Embedding], train: Sequence[Sample], held: Sequence[Sample]
+) -> Iterator[Reindex]:
     """Reduce tables of token embeddings to the rows of the samples' tokens; restore the others at the end.
 
     Within the context the first table has one more row, of ones, which weight decay turns into the factor by which it
-    scales the rows that are left out. The optimizer must therefore treat each row by itself: AdamW does, LAMB does not.
+    scales the rows of tokens that are not trained. The optimizer must therefore treat each row by itself: AdamW does,
+    LAMB does not. Tokens of `held` alone are in the table to be looked up; in the end, they are as if it were empty.
 
     Args:
         tables: the table that is trained, and those of models that read the same samples and are not trained; each
             (vocabulary, its width), modified in place. Their rows are used for nothing but looking up tokens.
-        parts: samples to train on and to evaluate on.
+        train, held: samples to train on and to evaluate on.
 
     Yields:
         A function that gives a sample the ids of the reduced tables.
     """
     table, *others = tables
     whole, frozen = table.weight.detach(), [other.weight for other in others]
-    ids = np.concatenate([sample.ids for part in parts for sample in part])
-    used = np.flatnonzero(np.bincount(ids, minlength=len(whole)))
+    counts, of_train = (
+        np.bincount(np.concatenate([sample.ids for sample in samples]), minlength=len(whole))
+        for samples in ([*train, *held], train)
+    )
+    used = np.flatnonzero(counts)
     rows = torch.from_numpy(used).to(whole.device)
     table.weight = nn.Parameter(torch.cat([whole[rows], torch.ones_like(whole[:1])]))
     table.num_embeddings = len(table.weight)
@@ -70,8 +76,8 @@ def only_used_rows(tables: Sequence[nn.Embedding], parts: Sequence[Sequence[Samp
     index = np.zeros(len(whole), np.int64)
     index[used] = np.arange(len(used))
     yield lambda sample: sample.add(ids=index[sample.ids])
-    trained = table.weight.detach()
-    table.weight = nn.Parameter((whole * trained[-1]).index_copy_(0, rows, trained[:-1]))
+    weight, trained = table.weight.detach(), torch.from_numpy(of_train[used] > 0).to(whole.device)
+    table.weight = nn.Parameter((whole * weight[-1]).index_copy_(0, rows[trained], weight[:-1][trained]))
     table.num_embeddings = len(whole)
     for other, weight in zip(others, frozen, strict=True):
         other.weight = weight

@@ -172,7 +172,7 @@ def _train(
     bodies = [ready.base.encoder, *(() if ready.teacher is None else (ready.teacher.encoder,))]
     # the whole table is computed with where the encoder is frozen or decodes tokens
     whole = recipe.frozen or any(TOKEN_EMBEDDINGS in it.requires for it in recipe.objectives.values())
-    with nullcontext(_same) if whole else reduced_embeddings(bodies, recipe, [recipe.task], parts) as reindex:
+    with nullcontext(_same) if whole else reduced_embeddings(bodies, recipe, [recipe.task], *parts) as reindex:
         samples, held = parts
         watched = split([learner.prepare(reindex(sample), last) for sample in held], EVALUATION_TOKENS) if held else []
         stages = [(phase.share, " and ".join(phase.objectives)) for phase in phases]
@@ -233,13 +233,17 @@ def _training_tokens(ready: Prepared) -> float:
 
 
 def reduced_embeddings(
-    bodies: Sequence[Encoder], settings: TrainingSettings, tasks: Iterable[Task], parts: Sequence[Sequence[Sample]]
+    bodies: Sequence[Encoder],
+    settings: TrainingSettings,
+    tasks: Iterable[Task],
+    train: Sequence[Sample],
+    held: Sequence[Sample],
 ) -> AbstractContextManager[Reindex]:
     """Return a context in which only the token embeddings that occur in the samples are trained, if that is exact."""
     all_rows = settings.optimizer.reads_all_rows or any(task.head.adopts for task in tasks)  # heads that decode tokens
     if all_rows or any(TOKEN_EMBEDDINGS not in body.provides for body in bodies):
         return nullcontext(_same)
-    return only_used_rows([cast(WithTokenEmbeddings, body).words for body in bodies], parts)
+    return only_used_rows([cast(WithTokenEmbeddings, body).words for body in bodies], train, held)
 
 
 def _finish(

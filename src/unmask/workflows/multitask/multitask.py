@@ -13,6 +13,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,6 @@ from unmask.workflows.finetuning.run_job import (
     EVALUATION_TOKENS,
     SCORES,
     evaluated,
-    read_scores,
     reduced_embeddings,
     run_job,
     save_trained,
@@ -57,8 +57,6 @@ from unmask.workflows.pretraining.restarts import started
 
 OF_THE_MIXTURE = ("budget.", "temperature")
 """Beginnings of settings that the runs of single tasks do not have."""
-Scores = Mapping[str, Mapping[str, Any]]
-"""The result of `score_examples` for each task."""
 ALONE = "alone"
 """Folder of the runs of single tasks, and name of the file of the comparison."""
 HEADING = "## Together and alone"
@@ -137,8 +135,8 @@ def multitask(
     return Path(out) / "model"
 
 
-def run_mixture(mixture: Mixture, out: Path, machine: Machine, display: Display, *, resume: bool) -> Scores:
-    """Train what was prepared; return the scores of each task on its dev data.
+def run_mixture(mixture: Mixture, out: Path, machine: Machine, display: Display, *, resume: bool) -> None:
+    """Train what was prepared, and write the models, the scores of each task on its dev data, and the report.
 
     Raises:
         UserError: files, model and run are inconsistent.
@@ -147,7 +145,7 @@ def run_mixture(mixture: Mixture, out: Path, machine: Machine, display: Display,
     with open_run(out, write(mixture.recipe), mixture.inputs, machine, Processes(), resume=resume) as run:
         if resume and not run.changed and (run.path / SCORES).exists() and run.model.exists():
             display.say(f"already finished: {run.model}")
-            return read_scores(run.path)
+            return
         (run.path / SCORES).unlink(missing_ok=True)  # the scores are those of an earlier end of the run
         _announce(mixture, display)
         recipe, learner, names = mixture.recipe, mixture.learner, list(mixture.parts)
@@ -155,7 +153,7 @@ def run_mixture(mixture: Mixture, out: Path, machine: Machine, display: Display,
         held = [evaluated(part) for part in mixture.parts.values()]
         source = MixedSource(samples, temperature=recipe.temperature, seed=recipe.seed)  # keys begin with the task
         tasks = recipe.tasks.values()
-        with reduced_embeddings([mixture.base.encoder], recipe, tasks, [*samples, *held]) as reindex:
+        with reduced_embeddings([mixture.base.encoder], recipe, tasks, [*chain(*samples)], [*chain(*held)]) as reindex:
             watched = [
                 [learner.prepare(reindex(sample), {name}) for sample in part]
                 for name, part in zip(names, held, strict=True)
@@ -173,7 +171,7 @@ def run_mixture(mixture: Mixture, out: Path, machine: Machine, display: Display,
             )
             trainer.complete(resume=resume)
         epochs = source.epochs_of_each(trainer.progress.cursor)
-        return _finish(run, mixture, trainer.progress, epochs, machine, display)
+        _finish(run, mixture, trainer.progress, epochs, machine, display)
 
 
 def describe_training(run: RunDirectory, name: str, mixture: Mixture, epochs: float) -> str:
@@ -271,7 +269,7 @@ def _finish(
     epochs: Sequence[float],
     machine: Machine,
     display: Display,
-) -> Scores:
+) -> None:
     """Evaluate the finished models as `evaluate` does; write them, the scores, the plot and the report."""
     scores, summaries = {}, {}
     with replaced_directory(run.model) as aside:
@@ -292,7 +290,6 @@ def _finish(
         for warning in result.get("warnings", ()):
             display.say(f"{name}: {warning}")
     display.say(f"models: {run.model}")
-    return scores
 
 
 def _write_comparison(out: Path, compared: Mapping[str, Comparison]) -> None:

@@ -27,7 +27,7 @@ from unmask.objectives.learner import Learner
 from unmask.objectives.teacher import TEACHER
 from unmask.recipes.recipe import Recipe
 from unmask.support.choices import as_url
-from unmask.support.errors import UserError, check_count, refuse_idle
+from unmask.support.errors import UserError, check_count
 from unmask.support.messages import argument, call, setting
 from unmask.support.settings import Overrides, flatten
 from unmask.support.urls import Url
@@ -249,13 +249,6 @@ def check_teacher(recipe: Recipe, teacher: object) -> None:
             f"no objective of the recipe {recipe.name} learns from a teacher",
             remedy=f"use a recipe such as distilbert-mini, or pass {setting('objective.soft_targets.weight', 1)}",
         )
-
-
-def check_init(init: str | Path | None, layers: int | None) -> None:
-    """Raise an error if there is no model whose layers could be selected."""
-    if init is None:
-        remedy = f"pass {setting('encoder.layers', 'N')}"
-        refuse_idle(f"without {argument('init')}", remedy, layers=layers is not None)
 
 
 def refuse_fixed(settings: Overrides, *, encoder: str, tokenizer: str, layers: str = "omit it") -> None:

@@ -16,8 +16,8 @@ from unmask.data.text.documents import TextOptions
 from unmask.support.choices import Device, Documents, Files, Precision, as_files
 from unmask.support.environment import num_cores, refuse_several_processes
 from unmask.support.errors import UserError, check_count, refuse_idle
-from unmask.support.messages import argument, call, flags
-from unmask.support.settings import Overrides, flatten, with_minutes, write, write_line
+from unmask.support.messages import argument, call, flags, setting
+from unmask.support.settings import Overrides, flatten, to_table, with_minutes, write_line
 from unmask.workflows.pretraining.restarts import restarted, started, supervise
 
 if TYPE_CHECKING:
@@ -121,18 +121,20 @@ def pretrain(
     from unmask.recipes.recipe import as_recipe
     from unmask.support.fingerprint import fingerprint_path
     from unmask.training.machine import choose_machine
-    from unmask.training.opening import as_settings, check_agreement
+    from unmask.training.opening import check_agreement
     from unmask.training.processes import Processes
-    from unmask.workflows.pretraining.checks import check_shape, check_teacher, refuse_fixed
+    from unmask.workflows.pretraining.checks import check_layers, check_shape, check_teacher, refuse_fixed
     from unmask.workflows.pretraining.default import SIZES, choose, for_model, limited
     from unmask.workflows.pretraining.pretrain import fingerprint, pretrain_corpus
     from unmask.workflows.pretraining.search import check_heldout, search_rate
     from unmask.workflows.pretraining.text_corpus import corpus_for_all, corpus_from_text
 
-    run, reading, changes = Path(out), TextOptions(field, documents, strict, encoding), settings or {}
+    run, reading, changes = Path(out), TextOptions(field, documents, strict, encoding), settings
     if corpus is not None:
         refuse_idle("on a corpus that is already built", clean=clean, exclude_overlap=exclude_overlap)
-    _check_sources(corpus, text, init, extend, reading, general=general, allow_pickle=allow_pickle, search=search)
+    _check_sources(
+        corpus, text, init, extend, layers, reading, general=general, allow_pickle=allow_pickle, search=search
+    )
     owner = "the corpus" if corpus is not None else "the model" if init else ""
     refuse_fixed(
         changes,
@@ -154,10 +156,13 @@ def pretrain(
             planned = for_model(init, changes)
         else:
             planned = as_recipe(SIZES[0], changes)
-        check_agreement(processes, as_settings(write(planned)))  # before the corpus is built
+        check_agreement(processes, flatten(to_table(planned)))  # before the corpus is built
         check_teacher(planned, None)
         if init:
-            check_shape(read_settings(init), planned, init)
+            shape = read_settings(init)
+            check_shape(shape, planned, init)
+            if layers is not None:
+                check_layers(shape, layers, init)
         named = bool(continues or recipe or init)
         if corpus is None:
             chosen = set() if named else {"kind", "vocabulary"}
@@ -168,7 +173,6 @@ def pretrain(
                 run,
                 init=init,
                 extend=extend,
-                layers=layers,
                 options=reading,
                 rules=read_rules(clean, exclude_overlap),
                 suited={name for name in chosen if f"tokenizer.{name}" not in flatten(changes)},
@@ -241,6 +245,7 @@ def _check_sources(
     text: Sequence[str | Path],
     init: str | Path | None,
     extend: int | None,
+    layers: int | None,
     reading: TextOptions,
     *,
     general: Sequence[str | Path],
@@ -253,10 +258,13 @@ def _check_sources(
         raise UserError(problem, remedy=f"pass either {argument('corpus')} or {argument('text')}")
     if search:
         refuse_several_processes("search", "search first, with one process")
-    if not init:
-        refuse_idle(f"without {argument('init')}", allow_pickle=allow_pickle, general=general)
     if corpus is not None:
         reason = "on a corpus that is already built"
         refuse_idle(reason, **reading.changed())
         remedy = f"extend its tokenizer with {call('tokenizer extend')}, and rebuild it"
         refuse_idle(reason, remedy, extend=extend is not None)
+    if not init:
+        reason = f"without {argument('init')}"
+        refuse_idle(reason, allow_pickle=allow_pickle, general=general)
+        refuse_idle(reason, f"pass {setting('encoder.layers', 'N')}", layers=layers is not None)
+        refuse_idle(reason, f"pass {setting('tokenizer.vocabulary', 'N')}", extend=extend is not None)

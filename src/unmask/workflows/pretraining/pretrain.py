@@ -42,7 +42,6 @@ from unmask.training.runs.report import Remarks, pretraining_report
 from unmask.training.settings import BudgetSettings
 from unmask.workflows.pretraining.checks import (
     build_curriculum,
-    check_init,
     check_masked,
     check_memory,
     check_teacher,
@@ -105,7 +104,6 @@ def pretrain_corpus(
         UnmaskError: training was aborted; the run is saved.
     """
     with Processes.launched() as processes:
-        check_init(init, layers)
         recipe, machine = as_recipe(recipe), machine or choose_machine(processes=processes)
         corpus = corpus if isinstance(corpus, Corpus) else open_corpus(corpus)
         start = InitialWeights()

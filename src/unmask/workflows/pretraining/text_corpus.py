@@ -36,17 +36,17 @@ from unmask.data.tokenizers.extend import learn_tokens
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.data.tokenizers.train import PADDING, TokenizerSettings, train_vocabulary
-from unmask.model.directory import find, read_settings
+from unmask.model.directory import find
 from unmask.recipes.recipe import Recipe
 from unmask.support.durable import new_directory, read_json
-from unmask.support.errors import UserError, check_count, refuse_idle
+from unmask.support.errors import UserError, check_count
 from unmask.support.fingerprint import differences, versions
-from unmask.support.messages import argument, setting
+from unmask.support.messages import argument
 from unmask.support.settings import to_table
 from unmask.training.delivery import deliver
 from unmask.training.processes import Processes
 from unmask.training.runs.directory import MARK, PREPARED, RunDirectory
-from unmask.workflows.pretraining.checks import check_init, check_layers, check_needs, check_vocabulary, check_words
+from unmask.workflows.pretraining.checks import check_vocabulary, check_words
 from unmask.workflows.pretraining.restarts import restarted
 
 SAME = "resume with the same command, or start a new run"
@@ -61,7 +61,6 @@ def corpus_from_text(
     *,
     init: str | Path | None = None,
     extend: int | None = None,
-    layers: int | None = None,
     options: TextOptions | None = None,
     rules: Rules = Rules(),  # noqa: B008 (frozen)
     suited: Collection[str] = (),
@@ -77,7 +76,6 @@ def corpus_from_text(
         out: the run directory.
         init: model that the run continues from.
         extend: maximum number of tokens by which the tokenizer of `init` is extended; None: it is used as it is.
-        layers: number of layers to keep of those of `init`, which is only checked here.
         options: how the files are read.
         rules: by which the text is cleaned, also for the tokenizer.
         suited: which of the settings "kind" and "vocabulary" of [tokenizer] are chosen for the text
@@ -88,13 +86,16 @@ def corpus_from_text(
 
     Raises:
         UserError: the run directory is not empty (or, on resume, the run was started on other files), the files cannot
-            be read or contain no text, or the recipe does not match `init`.
+            be read or contain no text, or the encoder cannot read the vocabulary.
     """
     refuse_unguarded()
     options = options or TextOptions()
     if resume:
         return _started_on(paths, out, extend, options, rules)
-    _check(paths, recipe, init, extend, layers, options)
+    check_count("extend", extend)
+    check_sources(paths, options)
+    if init is None:
+        check_vocabulary(recipe.encoder, PADDING[recipe.tokenizer.kind], recipe.tokenizer.kind)
     pretrained = None if init is None else load_tokenizer(find(init))
     words = recipe.tokenizer if pretrained is None else pretrained
     with RunDirectory.reserved(out, _made_from(paths, options, words, extend, suited, rules)) as folder:
@@ -136,29 +137,6 @@ def corpus_for_all(processes: Processes, out: Path, make: Callable[[], Corpus]) 
     processes.lead(lambda: make().manifest.train.documents)
     deliver(processes, out / PREPARED)
     return open_corpus(out / PREPARED / "corpus")
-
-
-def _check(
-    paths: Sequence[str | Path],
-    recipe: Recipe,
-    init: str | Path | None,
-    extend: int | None,
-    layers: int | None,
-    options: TextOptions,
-) -> None:
-    """Check what can be checked before anything is prepared; see `corpus_from_text`."""
-    check_init(init, layers)
-    check_count("extend", extend)
-    check_sources(paths, options)
-    if init is None:
-        remedy, kind = f"pass {setting('tokenizer.vocabulary', 'N')}", recipe.tokenizer.kind
-        refuse_idle(f"without {argument('init')}", remedy, extend=extend is not None)
-        check_vocabulary(recipe.encoder, PADDING[kind], kind)
-        return
-    settings = read_settings(init)
-    check_needs(settings, recipe, init)  # all that is asked of a teacher
-    if layers is not None:
-        check_layers(settings, layers, init)
 
 
 def _started_on(
