@@ -11,6 +11,8 @@ from unmask.families.elmo import ElmoSettings
 from unmask.inference.exported import ExportManifest
 from unmask.inference.program import ProgramSignature
 from unmask.model.model import Model, load_model, save_model
+from unmask.support.errors import UserError
+from unmask.workflows.formats import export
 
 from .conftest import run
 
@@ -24,6 +26,13 @@ def elmo(tmp_path):
     heads = {"bidirectional_lm": {"decoder": torch.ones(9, 4), "bias": torch.zeros(9)}}
     save_model(tmp_path / "model", Model(body, tokenizer, heads), "card")
     return tmp_path / "model"
+
+
+@pytest.mark.parametrize(("name", "value"), [("precision", "float16"), ("target", "avx2")])
+def test_unknown_choices_are_refused_before_the_work(name, value, tmp_path):
+    with pytest.raises(UserError, match=f"{value}.*unknown; choose one of"):
+        export(tmp_path / "none", tmp_path / "out", "onnx", **{name: value})
+    assert not (tmp_path / "out").exists()
 
 
 def test_allennlps_files(elmo, tmp_path):

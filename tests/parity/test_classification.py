@@ -110,7 +110,7 @@ def test_the_comparison_notices_a_planted_fault(ours, tmp_path, monkeypatch, pla
     if planted == "labels":
         path = tmp_path / "config.json"
         config = json.loads(path.read_text())
-        config["id2label"] = dict(zip("021", LABELS, strict=True))
+        config |= {"id2label": dict(zip("021", LABELS, strict=True)), "label2id": {}}
         path.write_text(json.dumps(config))
         (tmp_path / "checksums.json").unlink()  # otherwise the change is noticed before anything is compared
     elif planted == "pooler":

@@ -216,7 +216,7 @@ def test_parity_notices_a_planted_fault(planted, tokenizer, tmp_path, monkeypatc
     elif planted == "labels":
         path = tmp_path / "config.json"
         config = json.loads(path.read_text())
-        config["id2label"] = dict(zip("02134", LABELS, strict=True))
+        config |= {"id2label": dict(zip("02134", LABELS, strict=True)), "label2id": {}}
         path.write_text(json.dumps(config))
     elif planted == "head":
         monkeypatch.setattr(Model, "take", lambda self, name, head: True)  # the head keeps its random weights

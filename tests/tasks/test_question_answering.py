@@ -100,6 +100,15 @@ def test_questions_that_cannot_be_trained_on_are_reported(tokenizer):
     assert "they have no answer, but the model always gives one: 1" in note
 
 
+@pytest.mark.parametrize("no_answer", [None, False, True])
+def test_questions_that_are_wrong_whatever_the_answer_are_noted(tokenizer, no_answer):
+    examples = [question("a", "a?", "the dog"), question("b", "a?", "the dog", "dog"), question("c", "a?", "a dog")]
+    notes = QuestionAnswering(length=64, no_answer=no_answer).frame(tokenizer, examples, (), gold=False).notes
+    assert ["to which the model always gives one" in note and note.endswith(": 2") for note in notes] == (
+        [] if no_answer else [True]
+    )
+
+
 def test_columns_and_formats_are_for_rows(tmp_path):
     for name, idle in (("columns", {"columns": {"text": "0"}}), ("format", {"columns": {}, "kind": "tsv"})):
         with pytest.raises(UserError, match=f"^{name} has no effect"):

@@ -110,6 +110,26 @@ def test_labels_that_cannot_come_back_are_refused(labels, message):
         Learned().fit(texts(3), labels)
 
 
+@pytest.mark.parametrize("maker", [np.array, pd.Series, list])
+@pytest.mark.parametrize("scale", [1, 0.5, -1.0])
+def test_numbers_are_in_the_order_of_the_model(maker, scale):
+    values = [scale * number for number in random.Random(0).sample(range(30), 12)]
+    rows = read_rows(as_sources({"text": texts(12), "label": values}), columns={})
+    names = Classification(pairs=False).label_names(rows)
+    assert tuple(map(str, Learned().fit(texts(12), maker(values)).classes_.tolist())) == names
+
+
+def test_weights_in_another_order_than_the_classes_are_refused():
+    names = ["9", "10", "9", "10"]
+    for settings in ({"task.weights": [1, 2]}, {"task.threshold": np.array([0.1, 0.9])}):
+        with pytest.raises(
+            UserError, match=r"task\.\w+ is in the order of the model's labels, 9, 10, which is not that"
+        ):
+            Learned(settings=settings).fit(texts(4), names)
+        assert Learned(settings=settings).fit(texts(4), [*map(int, names)]).classes_.tolist() == [9, 10]
+    assert Learned(settings={"task.weights": "balanced"}).fit(texts(4), names).classes_.tolist() == ["10", "9"]
+
+
 def test_integers_and_floats_in_one_list_are_numbers():
     model = Learned().fit(texts(4), [0, 1, 0.0, 1.0])
     assert model.classes_.tolist() == [0.0, 1.0] and model.predict(texts(2)).tolist() == [0.0, 1.0]

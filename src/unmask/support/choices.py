@@ -49,6 +49,10 @@ BITS_PLL: PllKind = "word-l2r"
 DownstreamKind = Literal["linear", "average", "difference", "rnn"]
 """Downstream models; see `unmask.nn.encoders.downstream`."""
 DOWNSTREAM_KINDS: tuple[str, ...] = get_args(DownstreamKind)
+ProgramPrecision = Literal["float32", "bf16", "int8"]
+"""What an exported program computes in."""
+Target = Literal["any", "this"]
+"""Processors that int8 is made for: any, or the closest on this one."""
 Engine = Literal["local", "hosts", "ray"]
 """Where the processes that build a corpus work; see `unmask.build_corpus`."""
 Files = str | Path | Sequence[str | Path]

@@ -144,7 +144,7 @@ class Classification(TextTask, frozen=True, kw_only=True, tag="classification"):
         return rows
 
     def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
-        """See `Task`: sorted by value if all labels are integers, alphabetically otherwise."""
+        """See `Task`: sorted by value if all labels are numbers, alphabetically otherwise."""
         names = {name for row in examples for name in self.labels_of(row)}
         if len(names) < 2:
             raise UserError(

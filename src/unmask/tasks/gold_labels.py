@@ -6,6 +6,8 @@ Input: labeled rows. Output: arrays in the order of the rows and of the model's 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import numpy as np
@@ -22,11 +24,10 @@ MOST_NAMED = 5
 
 
 def sort_labels(names: Iterable[str]) -> tuple[str, ...]:
-    """Return labels sorted by value if all are integers, alphabetically otherwise."""
-    names = list(names)
-    if all(_is_integer(name) for name in names):
-        return tuple(sorted(names, key=lambda name: (int(name), name)))
-    return tuple(sorted(names))
+    """Return labels sorted by value if all are numbers, alphabetically otherwise."""
+    values = {name: _number(name) for name in names}
+    numeric = None not in values.values()
+    return tuple(sorted(values, key=lambda name: (values[name] if numeric else 0, name)))
 
 
 def label_numbers(rows: Sequence[Row], labels: Sequence[str]) -> list[int]:
@@ -124,5 +125,9 @@ def unknown_label(name: str, row: Row, labels: Sequence[str]) -> UserError:
     )
 
 
-def _is_integer(text: str) -> bool:
-    return len(text) <= LONGEST_NUMBER and text.removeprefix("-").isdecimal()
+def _number(text: str) -> Decimal | None:
+    """Return the value of a label; None if it is not a finite number."""
+    with suppress(InvalidOperation):
+        if len(text) <= LONGEST_NUMBER and (number := Decimal(text)).is_finite():
+            return number
+    return None

@@ -135,7 +135,7 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, tag="multi-label"):
         return rows
 
     def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
-        """See `Task`: sorted by value if all labels are integers, alphabetically otherwise."""
+        """See `Task`: sorted by value if all labels are numbers, alphabetically otherwise."""
         names = {name for row in examples for name in self.labels_of(row)}
         soft = are_soft(examples)
         if not names or (not soft and all(len(row.labels or ()) == len(names) for row in examples)):

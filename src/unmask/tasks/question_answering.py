@@ -37,6 +37,12 @@ from unmask.tasks.passage_windows import PassageWindow, cut_passages
 from unmask.tasks.task import Framed, Training
 from unmask.tasks.tuning import find_threshold
 
+ALWAYS = (
+    "questions without an answer, to which the model always gives one (if it was trained on such questions, add "
+    '"unmask": {"kind": "question-answering", "no_answer": true} to its config.json)'
+)
+"""Note about questions that a model gets wrong whatever it predicts."""
+
 
 class QuestionAnswering(Extraction, frozen=True, kw_only=True, tag="question-answering"):
     """The recipe's [task] for `kind = "question-answering"`; see `Extraction`.
@@ -99,11 +105,13 @@ class QuestionAnswering(Extraction, frozen=True, kw_only=True, tag="question-ans
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Question], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`; with `gold`, windows that cannot be used for training are left out and reported."""
         windows, notes = cut_passages(tokenizer, examples, self.windows(none=bool(self.no_answer)), gold=gold)
+        if not (gold or self.no_answer) and (wrong := sum(example.impossible for example in examples)):
+            notes = (f"{ALWAYS}: {wrong:,}", *notes)
 
         def read(logits: Sequence[np.ndarray]) -> list[Answered]:
             return self._answers(examples, windows, logits)
 
-        return Framed([window.sample for window in windows], read, tuple(notes))
+        return Framed([window.sample for window in windows], read, notes)
 
     def measure(self, examples: Sequence[Question], predictions: Sequence[Answered], labels: Sequence[str]) -> Measure:
         """See `Task`."""

@@ -26,6 +26,7 @@ from unmask.metrics.intervals import measure_all
 from unmask.model.model import load_model
 from unmask.support.choices import Device, DownstreamKind, Precision
 from unmask.support.errors import UserError
+from unmask.tasks.gold_labels import sort_labels
 from unmask.training.machine import choose_machine
 from unmask.workflows.finetuning.finetune import finetune
 
@@ -171,8 +172,9 @@ class TextClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
             y: the label of each.
 
         Raises:
-            UserError: a label is missing, labels are of several types or differ only in spaces around them, the
-                examples are inconsistent, or a run fails; see `unmask.finetune`.
+            UserError: a label is missing, labels are of several types or differ only in spaces around them, settings
+                have a number for each label but in another order than `classes_`, the examples are inconsistent, or a
+                run fails; see `unmask.finetune`.
         """
         values = _one_dimension(y)
         _check_labels(values)
@@ -182,6 +184,13 @@ class TextClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         classes, numbers = np.unique(labels, return_inverse=True)
         _check_names(classes.tolist())
         names = list(map(_name, classes.tolist()))  # equal labels have one, such as 1 and 1.0 in an array of objects
+        for key in ("task.weights", "task.threshold"):
+            if np.ndim((self.settings or {}).get(key, 0)) and names != [*(known := sort_labels(names))]:
+                raise UserError(
+                    f"{key} is in the order of the model's labels, {', '.join(known)}, which is not that of classes_",
+                    file=FIT,
+                    remedy="give the labels as numbers",
+                )
         self._fit({**self._texts(X, fitting=True), "label": [names[number] for number in numbers.tolist()]})
         self.classes_ = classes
         return self

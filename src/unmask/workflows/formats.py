@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from unmask.data.batches.batch import Sample
 from unmask.data.labelled.columns import as_columns
@@ -17,7 +17,7 @@ from unmask.inference.load import load, warn_of_new_tokens
 from unmask.inference.program import CALIBRATION
 from unmask.model.directory import models_of_tasks, write_tasks
 from unmask.model.model import Model, load_model, save_model
-from unmask.support.choices import ColumnNames
+from unmask.support.choices import ColumnNames, ProgramPrecision, Target, check_choice
 from unmask.support.durable import new_directory, refuse_filled
 from unmask.support.errors import UserError, nearest, refuse_idle
 from unmask.support.fingerprint import fingerprint
@@ -37,12 +37,12 @@ def export(
     out: str | Path,
     format: str,
     *,
-    precision: Literal["float32", "bf16", "int8"] = "float32",
+    precision: ProgramPrecision = "float32",
     head: str | None = None,
     data: Data = (),
     columns: ColumnNames | None = None,
     encoding: str | None = None,
-    target: Literal["any", "this"] = "any",
+    target: Target = "any",
     allow_pickle: bool = False,
     quiet: bool = False,
 ) -> dict[str, Any] | None:
@@ -75,6 +75,8 @@ def export(
     """
     folder, display, sources = Path(out), Display(quiet=quiet), as_sources(data, encoding)
     named = as_columns(columns)
+    check_choice("precision", precision, ProgramPrecision)
+    check_choice("target", target, Target)
     refuse_filled(folder)
     if not sources:
         refuse_idle(f"without {argument('data')}", columns=columns, encoding=encoding)

@@ -28,6 +28,8 @@ CHANGES = [
     lambda label: f'"{label}"',
     lambda label: f"\u201e{label}\u201c",
     lambda label: f"'{label} '",
+    lambda label: label.replace("-", "\u2013"),
+    lambda label: label.replace("-", "\u2212"),
     lambda label: unicodedata.normalize("NFD", label),
     lambda label: unicodedata.normalize("NFC", label),
     lambda label: "".join(chr(ord(each) + 0xFEE0) if "!" <= each <= "~" else each for each in label),

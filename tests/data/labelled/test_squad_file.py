@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.data.labelled.question_files import Answer, describe_repairs, read_squad
+from unmask.metrics.question_answering import example_scores
 from unmask.support.errors import UserError
 
 PASSAGE = "The tower in Paris was built in Paris by Eiffel's firm; 😀 it is 330 m high."
@@ -230,6 +231,38 @@ def test_a_wrong_offset_is_moved_to_the_nearest_occurrence_and_counted(tmp_path,
             "answers that are not at their offset, and were moved to their nearest occurrence: 1 of 2 (the first: "
         )
         assert repairs[0].endswith("data.json: article 1, paragraph 1, question 1 (id q))")
+
+
+SPACES = st.sampled_from([" ", "  ", "\n", "\t ", "\u00a0", "\u2009", "\u3000"])
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["a", "b", "ab", "é.", "世界"]), SPACES), min_size=1, max_size=12),
+    st.tuples(st.integers(0, 11), st.integers(1, 3)),
+    st.integers(-2, 40),
+    st.tuples(SPACES, SPACES, SPACES),
+    st.text("ab é.世界", max_size=8),
+)
+def test_answers_are_found_with_other_spaces_between_their_words(words, chosen, offset, spaces, predicted):
+    """As by trying every part of the passage; no score depends on which of both texts is the gold answer."""
+    passage = "".join(word + space for word, space in words)
+    start = min(chosen[0], len(words) - 1)
+    text = spaces[0] + spaces[1].join(word for word, _ in words[start : start + chosen[1]]) + spaces[2]
+    with TemporaryDirectory() as folder:
+        (found,) = read(Path(folder), content(question("q", answer(text, offset)), passage=passage))
+    (gold,) = found.answers
+    if found.counting == "characters" and passage[max(0, offset) :].startswith(text) and offset >= 0:
+        assert gold == Answer(text, offset)
+        return
+    parts = [(i, passage[i:j]) for i in range(len(passage)) for j in range(i + 1, len(passage) + 1)]
+    same = [(i, part) for i, part in parts if part == part.strip() and part.split() == text.split()]
+    assert gold.moved or passage.startswith(gold.text, gold.start)
+    assert gold.text.split() == text.split()
+    if gold.moved and found.counting == "characters":
+        assert (gold.start, gold.text) == min(same, key=lambda it: abs(it[0] - max(0, offset)))
+    for scorer in ("SQuAD", "CMRC 2018", "SQuAD by characters"):
+        scores = [example_scores([[each]], [predicted], scorer).tolist() for each in (gold.text, text)]
+        assert scores[0] == scores[1]
 
 
 def test_an_answer_that_does_not_occur_is_used_for_scoring_and_counted(tmp_path):

@@ -46,6 +46,12 @@ def test_C4_a_layer_with_another_number(directory, name):
     assert_load_refused(directory, "layers")
 
 
+@pytest.mark.parametrize("prefix", ["auto_model.", "model.bert.", "encoder."])
+def test_prefixes_of_other_programs_are_named(directory, prefix):
+    put(directory, {f"{prefix}{name.removeprefix('bert.')}": value for name, value in weights(directory).items()})
+    assert_load_refused(directory, f"remove '{prefix}' from the names", "model_type")
+
+
 @pytest.mark.parametrize(
     "key", ["vocab_size", "hidden_size", "intermediate_size", "max_position_embeddings", "type_vocab_size"]
 )

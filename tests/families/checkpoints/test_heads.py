@@ -56,6 +56,17 @@ def test_labels_that_do_not_fit(tokenizer, tmp_path, names):
     assert_load_refused(tmp_path, tmp_path / "config.json", "id2label")
 
 
+@pytest.mark.parametrize("ids", [{"a": 1, "b": 0}, {"a": "0", "b": "2"}])
+def test_numbers_of_labels_that_contradict_each_other_are_refused(tokenizer, tmp_path, ids):
+    """transformers predicts by id2label, and its scripts for training and evaluation read labels by label2id."""
+    save_model(tmp_path, model(tokenizer, heads=(), labels=("a", "b")), "card")
+    for harmless in (None, {}, {"a": "0", "b": 1}, {"b": 1.0}, {"LABEL_0": 0, "LABEL_1": 1}):
+        configure(tmp_path, label2id=harmless)
+        assert load_model(tmp_path).labels == ("a", "b")
+    configure(tmp_path, label2id=ids)
+    assert_load_refused(tmp_path, tmp_path / "config.json", "label2id gives the label", "but id2label")
+
+
 @pytest.mark.parametrize("family", ["roberta", "electra", "albert", "distilbert"])
 def test_C15_a_classifier_without_what_it_reads_is_refused(family, tmp_path):
     encoder, names = shape_of(family).build(VOCABULARY), form_of(family)

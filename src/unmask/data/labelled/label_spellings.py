@@ -21,6 +21,7 @@ MISSING_TEXTS = MAYBE_MISSING | {"NaN", "nan", "<NA>"}
 _JOINED = re.compile(r"\s*(?:[,;|/+&\s]|\band\b)\s*")
 """What may be between two labels."""
 QUOTES = "\"'`´‘’‚‛“”„‟«»‹›「」『』"
+_DASH = re.compile("[\u2010-\u2015\u2212]")
 TRUTH = {"true": "1", "false": "0"}
 """As pandas and spreadsheets write numbers and truth values into one column."""
 LONGEST_NUMBER = 40
@@ -33,9 +34,10 @@ def fold_label(label: str) -> str:
     """Return what is the same for labels that differ only in what people hardly see.
 
     That is Unicode composition, full-width and other compatible forms, case, invisible characters, surrounding spaces
-    and quotation marks, runs of spaces, and how a number or a truth value is written.
+    and quotation marks, runs of spaces, kinds of dashes, and how a number or a truth value is written.
     """
-    visible = "".join(character for character in unicodedata.normalize("NFKC", label) if not _is_invisible(character))
+    dashed = _DASH.sub("-", unicodedata.normalize("NFKC", label))
+    visible = "".join(character for character in dashed if not _is_invisible(character))
     folded = " ".join(visible.casefold().split())
     while folded and (folded[0] in QUOTES or folded[-1] in QUOTES):
         folded = folded.strip(QUOTES).strip()

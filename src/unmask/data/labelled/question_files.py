@@ -8,8 +8,9 @@ whose answers are spans of it: `{"data": [{"paragraphs": [{"context", "qas": [{"
 [{"text", "answer_start"}], "is_impossible"}]}]}]}`, as in SQuAD 1.1 and 2.0, DRCD, XQuAD, MLQA, SQuAD-it and CMRC 2018.
 Other keys are ignored. Offsets count characters, or whatever else (spans.py) puts more answers of the file at their
 offsets: those of CMRC 2018 count UTF-16 units. Published files contain wrong offsets. An answer that is not at its
-offset is moved to its nearest occurrence; one that does not occur in its passage keeps its text, for scoring, but has
-no position and so is not trained on. Both are counted by `describe_repairs`. Any other mistake is an error.
+offset is moved to its nearest occurrence, also where its words have other spaces between them, which no score counts;
+one that does not occur in its passage keeps its text, for scoring, but has no position and so is not trained on. Both
+are counted by `describe_repairs`. Any other mistake is an error.
 
 As `datasets` stores them, each question is a row: `{"id", "context", "question", "answers": {"text": […],
 "answer_start": […]}}`, without answers if it is impossible. Rows are read from JSON Lines, a JSON array, Parquet,
@@ -19,6 +20,7 @@ questions, `{"context", "qas"}`, as simpletransformers reads them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -42,7 +44,7 @@ class Answer(msgspec.Struct, frozen=True):
     """A gold answer.
 
     Attributes:
-        text: its text, as in the file.
+        text: its text, as in the file, but with the spaces of the passage if it was moved.
         start: its first character in the passage; None if it does not occur there.
         moved: whether the file gives another, wrong offset.
     """
@@ -199,12 +201,9 @@ def _placed(stated: Answer, passage: str, convert: Callable[[int], int | None]) 
     if _is_at(text, start, passage):
         return Answer(text, start)
     near = max(0, offset if start is None else start)
-    after = passage.find(text, near)
-    before = passage.rfind(text, 0, near + len(text) - 1)
-    occurrences = [place for place in (before, after) if place >= 0]
-    if not occurrences:
-        return Answer(text, None)
-    return Answer(text, min(occurrences, key=lambda place: abs(place - near)), moved=True)
+    words = r"\s+".join(map(re.escape, text.split()))
+    nearest = min(re.finditer(f"(?=({words}))", passage), key=lambda match: abs(match.start() - near), default=None)
+    return Answer(text, None) if nearest is None else Answer(nearest[1], nearest.start(), moved=True)
 
 
 def _located(questions: Iterable[Question], counting: str) -> Iterator[Question]:

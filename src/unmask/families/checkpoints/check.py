@@ -153,6 +153,14 @@ def check(form: Format, settings: BodySettings, body: Encoder, shapes: Shapes, p
     wanted = {name: tuple(value.shape) for name, value in stored.items()}
     pattern = re.compile(re.escape(form.layer).replace(r"\{\}", r"(\d+)") + r"\.")
     expected, layers = ({match[1] for name in names if (match := pattern.match(name))} for names in (wanted, shapes))
+    if not layers and (inner := next(filter(None, map(pattern.search, shapes)), None)):
+        prefix = inner.string[: inner.start()]
+        raise UserError(
+            f"the tensors are not named as those of a {form.model_type} model: {inner.string}",
+            file=path,
+            remedy=f"correct model_type in config.json, or remove '{prefix}' from the names: call save_pretrained of "
+            "the model itself, not of what it is a part of",
+        )
     if layers != expected:
         raise UserError(f"config.json specifies {len(expected)} layers, but the weights have {len(layers)}", file=path)
     for pooler in filter(None, (form.pooler, form.head_pooler, OWN_POOLER)):

@@ -169,7 +169,7 @@ def read_labels(
     """Return the labels of a task head, in order.
 
     Raises:
-        UserError: the config does not name all labels, or names a label twice.
+        UserError: the config does not name all labels, or names a label twice, or label2id contradicts id2label.
     """
     head = next((heads[name] for name in NAMED if name in heads), None)
     if head is None:
@@ -192,4 +192,13 @@ def read_labels(
     if len(set(labels)) != number or not all(label.strip() for label in labels):
         problem = "names a label twice" if len(set(labels)) != number else "has an empty name"
         raise UserError(f"id2label {problem}", file=path, remedy="give each label another name")
+    ids = config.get("label2id")
+    ids = ids if isinstance(ids, dict) else {}
+    for index, label in enumerate(labels):
+        if ids.get(label, index) not in (index, str(index)):
+            raise UserError(
+                f"label2id gives the label '{label}' the number {ids[label]}, but id2label {index}",
+                file=path,
+                remedy="correct the one that is wrong: by which of them was the model trained?",
+            )
     return labels
