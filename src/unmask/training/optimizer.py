@@ -13,7 +13,7 @@ The rows of an orthogonal direction still differ in length, so that some neurons
 step: each row is divided by the root of a running mean of its squares (Li et al. 2025 (NorMuon), algorithm 1), and
 multiplied by 0.2, the root mean square of AdamW's steps (Liu et al. 2025 (Moonlight), section 2.2), so that both can
 have a similar learning rate. Unlike NorMuon's, the running mean begins at its first value instead of 0, and a step
-isn't scaled to the same length as a whole, so that rows may be in different processes. Query, key and value are
+is not scaled to the same length as a whole, so that rows may be in different processes. Query, key and value are
 orthogonalized apart, as are other matrices stacked in one weight. Embeddings, norms, biases and everything above the
 encoder have AdamW's step.
 
