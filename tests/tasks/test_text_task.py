@@ -229,7 +229,9 @@ def test_bad_settings_are_refused(settings, message):
 
 def test_pairs_and_auxiliary_objectives_are_refused(fine_tuned, hidden, tokenizer, tmp_path):
     pair = Row({"text": "dog", "text_b": "cat", "label": "a"}, "a.tsv", 2)
-    with pytest.raises(UserError, match=r"^task\.windows is for single texts, but these are pairs of texts; remove it"):
+    with pytest.raises(
+        UserError, match=r"^task\.windows is for single texts, but these are pairs of texts; pass single texts"
+    ):
         Classification(windows=2).frame(tokenizer, [pair], ("a", "b"), gold=True)
     settings = (*RUN, "objective.masked_lm.weight=1")
     with pytest.raises(UserError, match=r"groups of windows; pass .*masked_lm.: False. or settings=..task.win"):

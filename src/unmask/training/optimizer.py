@@ -56,8 +56,8 @@ POLYNOMIALS = (
 """The coefficients of x, x^3 and x^5 in each iteration (Amsel et al. 2025, for five of them in bf16)."""
 MARGIN = 1.02
 """Factor of a matrix's norm that it is divided by at first, so that rounding leaves no singular value above 1."""
-ROWS_DECAY = 0.95
-"""Decay rate of the mean squares of rows per step."""
+ROWS_DECAY, TINY = 0.95, 1e-12
+"""Decay rate of the mean squared length of rows per step, and the least one."""
 SCALE = 0.2
 """Root mean square of an update at a learning rate of 1."""
 
@@ -119,7 +119,7 @@ HEADS = "objectives."
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 """The state of each parameter with AdamW's or LAMB's step."""
 MOMENTUM, ROW_SQUARES = "momentum", "row_squares"
-"""The state of each parameter with Muon's step: the mean of gradients, and of the squares of each row's direction."""
+"""The state of each parameter with Muon's step: the mean gradient, and mean squared lengths of rows of directions."""
 MEAN, AVERAGED = "mean", "averaged_steps"
 """The mean of each parameter's values after the last steps, and the number of these steps."""
 
@@ -430,15 +430,26 @@ class Muon(Optimizer):
             mean.lerp_(grad, 1 - momentum)
             names.append(name)
             means.append(grad.lerp(mean, momentum))
-        if self.shards is not None and names:
+        if not names:
+            return
+        if self.shards is not None:
             steps = self.shards.on_whole(names, means, self._directions, self.dtype)
         else:
             steps = self._directions(names, means)
-        for name, step in zip(names, steps, strict=True):
-            squares = step.float().square().mean(1, keepdim=True)  # (rows, 1)
-            mean = self.moments[name].setdefault(ROW_SQUARES, squares.clone()).lerp_(squares, 1 - ROWS_DECAY)
-            balanced = step * (SCALE * mean.clamp(min=1e-12).rsqrt())
-            self.names[name].mul_(1 - rate * group.decay).add_(balanced, alpha=-rate)
+        weights = [self.names[name] for name in names]
+        factors = self._balance(names, steps)
+        torch._foreach_mul_(weights, 1 - rate * group.decay)
+        torch._foreach_addcmul_(weights, steps, factors, value=-rate)
+
+    def _balance(self, names: Sequence[str], steps: Sequence[Tensor]) -> list[Tensor]:
+        """Return the factors of the rows of steps, (rows, 1) each, with which all rows are about as long."""
+        lengths = [torch.linalg.vector_norm(step, dim=1, keepdim=True, dtype=torch.float32) for step in steps]
+        squares = torch._foreach_mul(lengths, lengths)
+        means = [self.moments[name].setdefault(ROW_SQUARES, new) for name, new in zip(names, squares, strict=True)]
+        torch._foreach_lerp_(means, squares, 1 - ROWS_DECAY)
+        factors = torch._foreach_rsqrt(torch._foreach_clamp_min(means, TINY))
+        torch._foreach_mul_(factors, [SCALE * step.shape[1] ** 0.5 for step in steps])
+        return list(factors)
 
     def _directions(self, names: Sequence[str], matrices: Sequence[Tensor]) -> list[Tensor]:
         """Return the direction of each weight, in which stacked matrices have one each; see `directions`."""
