@@ -1,4 +1,4 @@
-"""Muon's directions are orthogonal, and its steps are those of NorMuon, with query, key and value apart."""
+"""Muon's directions are orthogonal, and its steps are those of torch.optim.Muon, with query, key and value apart."""
 
 import msgspec
 import numpy as np
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from unmask.recipes.recipe import read_recipe
-from unmask.training.optimizer import MARGIN, POLYNOMIALS, ROWS_DECAY, SCALE, directions, orthogonalize
+from unmask.training.optimizer import SCALE, directions, orthogonalize
 from unmask.training.optimizer_settings import MuonSettings
 from unmask.workflows.pretraining.start import build_learner
 
@@ -21,16 +21,18 @@ def test_all_singular_values_become_about_one(shape):
     found = orthogonalize(x)
     inside = left.mT @ found @ right.mT  # diagonal, if the singular vectors are the same
     torch.testing.assert_close(inside, torch.diag_embed(inside.diagonal(dim1=1, dim2=2)))
-    large = inside.diagonal(dim1=1, dim2=2)[values > 0.002 * torch.linalg.vector_norm(x, dim=(1, 2))[:, None]]
+    large = inside.diagonal(dim1=1, dim2=2)[values > 0.02 * torch.linalg.vector_norm(x, dim=(1, 2))[:, None]]
     assert len(large) > 5
-    assert ((large > 0.85) & (large < 1.15)).all()
+    assert ((large > 0.65) & (large < 1.25)).all()
 
 
-def test_directions_of_several_shapes_keep_their_order():
+def test_directions_are_scaled_by_shape_and_keep_their_order():
     torch.manual_seed(0)
     matrices = [torch.randn(shape, dtype=torch.float64) for shape in ((8, 8), (4, 16), (8, 8), (16, 4))]
     for matrix, found in zip(matrices, directions(matrices, torch.float64), strict=True):
-        torch.testing.assert_close(found, orthogonalize(matrix[None])[0])
+        expected = orthogonalize(matrix[None])[0] * SCALE * max(matrix.shape) ** 0.5
+        torch.testing.assert_close(found, expected)
+        assert found.square().mean().sqrt() == pytest.approx(SCALE, rel=0.3)
 
 
 def test_a_matrix_without_a_gradient_does_not_move():
@@ -46,74 +48,54 @@ def is_inner(name):
     return name.startswith("encoder.blocks.") and name.endswith("weight") and "norm" not in name
 
 
-def walk(weight, grads, parts):
-    """Return what NorMuon makes of one weight (Li et al. 2025, algorithm 1), by singular value decompositions."""
-    weight, momentum, squares = weight.astype(np.float64), np.zeros(weight.shape), None
-    for grad in grads:
-        momentum = 0.9 * momentum + 0.1 * grad
-        directions = []
-        for part in np.split(0.9 * momentum + 0.1 * grad, parts):
-            left, values, right = np.linalg.svd(part, full_matrices=False)
-            values = values / (MARGIN * np.sqrt((values**2).sum()))
-            for first, third, fifth in POLYNOMIALS:
-                values = first * values + third * values**3 + fifth * values**5
-            directions.append(left * values @ right)
-        direction = np.concatenate(directions)
-        mean = (direction**2).mean(1, keepdims=True)
-        squares = mean if squares is None else ROWS_DECAY * squares + (1 - ROWS_DECAY) * mean
-        weight = weight * (1 - 0.02 * 0.1) - 0.02 * SCALE * direction / np.sqrt(squares)
-    return torch.from_numpy(weight).float()
-
-
 @pytest.mark.parametrize("fault", ["", "query, key and value together", "momentum", "decay"])
 def test_steps_are_those_of_another_implementation(recipe, fault):
-    """An implementation with singular value decompositions for the matrices of the layers, query, key and value being
-    three; torch.optim.AdamW for the rest.
+    """torch.optim.Muon for the matrices of the layers, query, key and value being three; torch.optim.AdamW for the
+    rest.
     """
     learner, _ = build_learner(recipe, 50, None)
     changed = {"momentum": {"momentum": 0.95}, "decay": {"weight_decay": 0.5}}.get(fault, {})
     settings = msgspec.structs.replace(SETTINGS, **changed)
-    optimizer = settings.build(learner, learner.encoder.layer_groups)
+    optimizer = settings.build(learner, learner.encoder.layer_groups, dtype=torch.bfloat16)
     optimizer.stacked = {} if fault.startswith("query") else optimizer.stacked
-    before = {name: value.detach().clone() for name, value in learner.named_parameters()}
-    rest = {name: torch.nn.Parameter(value.clone()) for name, value in before.items() if not is_inner(name)}
-    decayed, vectors = ([value for value in rest.values() if (value.ndim > 1) == matrix] for matrix in (True, False))
-    adamw = torch.optim.AdamW(
-        [{"params": decayed, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}],
-        lr=1e-3,
-        eps=settings.epsilon,
-    )
-    rng, grads = np.random.default_rng(0), {name: [] for name in before}
+    matrices, rest = {}, {}
+    for name, value in learner.named_parameters():
+        copy = value.detach().clone()
+        parts = copy.chunk(3) if "qkv" in name else [copy]
+        target = matrices if is_inner(name) else rest
+        target[name] = [torch.nn.Parameter(part) for part in parts]
+    decayed = [value for name in rest for value in rest[name] if value.ndim > 1]
+    vectors = [value for name in rest for value in rest[name] if value.ndim == 1]
+    theirs = [
+        torch.optim.Muon(
+            [value for name in matrices for value in matrices[name]],
+            lr=0.02,
+            momentum=0.9,
+            weight_decay=0.1,
+            adjust_lr_fn="match_rms_adamw",
+        ),
+        torch.optim.AdamW(
+            [{"params": decayed, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}],
+            lr=1e-3,
+            eps=settings.epsilon,
+        ),
+    ]
+    rng = np.random.default_rng(0)
     for _ in range(4):
         gradients(learner, rng)
         for name, value in learner.named_parameters():
-            grads[name].append(value.grad.numpy().copy())
-            if name in rest:
-                rest[name].grad = value.grad.clone()
+            for part, grad in zip((matrices | rest)[name], value.grad.chunk(len((matrices | rest)[name])), strict=True):
+                part.grad = grad.clone()
         optimizer.step(1.0)
-        adamw.step()
+        for their in theirs:
+            their.step()
     wrong = []
     for name, value in learner.named_parameters():
-        their = rest.get(name)
-        if their is None:
-            their = walk(before[name].numpy(), grads[name], 3 if "qkv" in name else 1)
-        if not torch.allclose(value, their, rtol=0, atol=1e-4 if is_inner(name) else 1e-6):
+        their = torch.cat([part.detach() for part in (matrices | rest)[name]])
+        if not torch.allclose(value, their, rtol=0, atol=2e-3 if is_inner(name) else 1e-6):
             wrong.append(name)
     assert bool(wrong) == bool(fault), wrong
-    assert sum(map(is_inner, before)) == 4 * recipe.encoder.layers
-
-
-def test_all_rows_move_alike(recipe):
-    learner, _ = build_learner(recipe, 50, None)
-    optimizer = SETTINGS.build(learner, learner.encoder.layer_groups)
-    name = "encoder.blocks.0.feed_forward.up.weight"
-    weight, rng = optimizer.names[name], np.random.default_rng(0)
-    before = weight.detach().clone()
-    gradients(learner, rng)
-    weight.grad *= torch.logspace(-3, 0, len(weight))[:, None]
-    optimizer.step(1.0)
-    step = weight.detach() - before * (1 - 0.02 * 0.1)
-    torch.testing.assert_close(step.square().mean(1).sqrt(), torch.full((len(weight),), 0.02 * SCALE))
+    assert len(matrices) == 4 * recipe.encoder.layers
 
 
 @pytest.mark.parametrize("encoder", ["bert", "xlnet"])  # whose biases are matrices, with a row for each head
@@ -125,7 +107,6 @@ def test_only_matrices_of_the_layers_have_momentum(recipe, encoder):
     optimizer.step(1.0)
     for name, _ in learner.named_parameters():
         assert (f"{name}.momentum" in optimizer.state()) == is_inner(name), name
-        assert (f"{name}.row_squares" in optimizer.state()) == is_inner(name), name
         assert (f"{name}.exp_avg" in optimizer.state()) != is_inner(name), name
 
 

@@ -6,16 +6,12 @@ module with updated parameters.
 **Muon** (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon) takes orthogonalized momentum as the direction
 of the matrices of the encoder's layers. `directions` returns, for matrices, those of the same shape whose singular
 values are all about 1: U V^T of the singular value decomposition U S V^T, approximated by five Newton-Schulz
-iterations, which are products of matrices and so are as fast in bf16 as training itself. Each iteration has the
-polynomial that is best for the singular values that those before it leave (Amsel et al. 2025 (Polar Express), section
-3.3); together they map values from 0.001 up to 1 into [0.85, 1.15]. Matrices of one shape are multiplied as one batch.
-The rows of an orthogonal direction still differ in length, so that some neurons would move further than others in every
-step: each row is divided by the root of a running mean of its squares (Li et al. 2025 (NorMuon), algorithm 1), and
-multiplied by 0.2, the root mean square of AdamW's steps (Liu et al. 2025 (Moonlight), section 2.2), so that both can
-have a similar learning rate. Unlike NorMuon's, the running mean begins at its first value instead of 0, and a step
-is not scaled to the same length as a whole, so that rows may be in different processes. Query, key and value are
-orthogonalized apart, as are other matrices stacked in one weight. Embeddings, norms, biases and everything above the
-encoder have AdamW's step.
+iterations, which are products of matrices and so are as fast in bf16 as training itself. The iterations map singular
+values from about 0.01 up to 1 into [0.7, 1.2]; exactly 1 is not needed. Matrices of one shape are multiplied as one
+batch. The step is scaled by 0.2 sqrt(larger dimension), so that its root mean square is that of AdamW's (Liu et al.
+2025 (Moonlight), section 2.2) and both can have a similar learning rate. Query, key and value are orthogonalized apart,
+as are other matrices stacked in one weight. Embeddings, norms, biases and everything above the encoder have AdamW's
+step.
 
 **LAMB** (You et al. 2020, Algorithm 2, with the identity for phi) scales AdamW's step on each matrix to the norm of
 that matrix, so that very large batches can be trained at very large learning rates. As in google-research/albert,
@@ -46,24 +42,14 @@ if TYPE_CHECKING:
     from unmask.training.optimizer_settings import OptimizerSettings
     from unmask.training.shards import Shards
 
-POLYNOMIALS = (
-    (8.156554524902461, -22.48329292557795, 15.878769915207462),
-    (4.042929935166739, -2.808917465908714, 0.5000178451051316),
-    (3.8916678022926607, -2.772484153217685, 0.5060648178503393),
-    (3.285753657755655, -2.3681294933425376, 0.46449024233003106),
-    (2.3465413258596377, -1.7097828382687081, 0.42323551169305323),
-)
-"""The coefficients of x, x^3 and x^5 in each iteration (Amsel et al. 2025, for five of them in bf16)."""
-MARGIN = 1.02
-"""Factor of a matrix's norm that it is divided by at first, so that rounding leaves no singular value above 1."""
-ROWS_DECAY, TINY = 0.95, 1e-12
-"""Decay rate of the mean squared length of rows per step, and the least one."""
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+ITERATIONS = 5
 SCALE = 0.2
 """Root mean square of an update at a learning rate of 1."""
 
 
 def directions(matrices: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
-    """Return the orthogonal direction of each matrix, in the dtype of the computation.
+    """Return the scaled direction of each matrix, in the dtype of the computation.
 
     Args:
         matrices: matrices of any shapes, (rows, columns) each.
@@ -73,9 +59,10 @@ def directions(matrices: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
     for index, matrix in enumerate(matrices):
         shapes.setdefault(matrix.shape, []).append(index)
     results: list[Tensor] = list(matrices)
-    for indices in shapes.values():
+    for shape, indices in shapes.items():
         stacked = torch.stack([matrices[index] for index in indices]).to(dtype)  # (matrices, rows, columns)
-        for index, direction in zip(indices, orthogonalize(stacked), strict=True):
+        scaled = orthogonalize(stacked).mul_(SCALE * max(shape) ** 0.5)
+        for index, direction in zip(indices, scaled, strict=True):
             results[index] = direction
     return results
 
@@ -86,10 +73,11 @@ def orthogonalize(x: Tensor) -> Tensor:
     Shape:
         x: (matrices, rows, columns).
     """
+    first, third, fifth = COEFFICIENTS
     tall = x.shape[1] > x.shape[2]
     x = x.mT if tall else x
-    x = x / (MARGIN * torch.linalg.vector_norm(x, dim=(1, 2), keepdim=True)).clamp(min=1e-7)
-    for first, third, fifth in POLYNOMIALS:
+    x = x / torch.linalg.vector_norm(x, dim=(1, 2), keepdim=True).clamp(min=1e-7)
+    for _ in range(ITERATIONS):
         gram = x @ x.mT  # (matrices, rows, rows)
         polynomial = torch.baddbmm(gram, gram, gram, beta=third, alpha=fifth)
         x = torch.baddbmm(x, polynomial, x, beta=first)
@@ -118,8 +106,8 @@ HEADS = "objectives."
 """Start of the names of the parameters of heads in a learner."""
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 """The state of each parameter with AdamW's or LAMB's step."""
-MOMENTUM, ROW_SQUARES = "momentum", "row_squares"
-"""The state of each parameter with Muon's step: the mean gradient, and mean squared lengths of rows of directions."""
+MOMENTUM = "momentum"
+"""The state of each parameter with Muon's step."""
 MEAN, AVERAGED = "mean", "averaged_steps"
 """The mean of each parameter's values after the last steps, and the number of these steps."""
 
@@ -404,7 +392,7 @@ class Muon(Optimizer):
             modules that have these weights have an attribute `stacked`.
     """
 
-    state_names = (MOMENTUM, ROW_SQUARES)
+    state_names = (MOMENTUM,)
 
     def __init__(
         self, module: nn.Module, settings: OptimizerSettings, layer_groups: Sequence[nn.Module] = (), **options: Any
@@ -430,30 +418,16 @@ class Muon(Optimizer):
             mean.lerp_(grad, 1 - momentum)
             names.append(name)
             means.append(grad.lerp(mean, momentum))
-        if not names:
-            return
-        if self.shards is not None:
+        if self.shards is not None and names:
             steps = self.shards.on_whole(names, means, self._directions, self.dtype)
         else:
             steps = self._directions(names, means)
-        weights = [self.names[name] for name in names]
-        factors = self._balance(names, steps)
-        torch._foreach_mul_(weights, 1 - rate * group.decay)
-        torch._foreach_addcmul_(weights, steps, factors, value=-rate)
-
-    def _balance(self, names: Sequence[str], steps: Sequence[Tensor]) -> list[Tensor]:
-        """Return the factors of the rows of steps, (rows, 1) each, with which all rows are about as long."""
-        lengths = [torch.linalg.vector_norm(step, dim=1, keepdim=True, dtype=torch.float32) for step in steps]
-        squares = torch._foreach_mul(lengths, lengths)
-        means = [self.moments[name].setdefault(ROW_SQUARES, new) for name, new in zip(names, squares, strict=True)]
-        torch._foreach_lerp_(means, squares, 1 - ROWS_DECAY)
-        factors = torch._foreach_rsqrt(torch._foreach_clamp_min(means, TINY))
-        torch._foreach_mul_(factors, [SCALE * step.shape[1] ** 0.5 for step in steps])
-        return list(factors)
+        for name, step in zip(names, steps, strict=True):
+            self.names[name].mul_(1 - rate * group.decay).add_(step, alpha=-rate)
 
     def _directions(self, names: Sequence[str], matrices: Sequence[Tensor]) -> list[Tensor]:
         """Return the direction of each weight, in which stacked matrices have one each; see `directions`."""
         numbers = [self.stacked.get(name, 1) for name in names]
         parts = [part for matrix, number in zip(matrices, numbers, strict=True) for part in matrix.chunk(number)]
-        found = iter(directions(parts, self.dtype))
-        return [next(found) if number == 1 else torch.cat([next(found) for _ in range(number)]) for number in numbers]
+        scaled = iter(directions(parts, self.dtype))
+        return [next(scaled) if number == 1 else torch.cat([next(scaled) for _ in range(number)]) for number in numbers]
