@@ -22,7 +22,7 @@ from files import sst2_files
 import unmask
 from unmask.model.model import load_model
 from unmask.support.choices import Device, Precision
-from unmask.training.machine import keep_memory
+from unmask.training.machine import keep_memory, processor
 from unmask.workflows.finetuning.job import defaults
 
 ENGINES = [
@@ -120,10 +120,10 @@ def measure(engine: str, examples: int, epochs: float, seed: int) -> dict[str, A
 def main() -> None:
     """Let the engines take turns."""
     options = parse(__doc__, examples=2_000, epochs=1.0, seeds=SEEDS, engines=ENGINES)
-    instructions = torch.backends.cpu.get_cpu_capability()
+    machine = {"instructions": torch.backends.cpu.get_cpu_capability(), "processor": processor()}
     for seed in options.seeds:
         work = {"examples": options.examples, "epochs": options.epochs, "seed": seed}
-        alternate("finetune_speed", measure, options.engines, work, instructions=instructions)
+        alternate("finetune_speed", measure, options.engines, work, **machine)
 
 
 if __name__ == "__main__":
