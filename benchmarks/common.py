@@ -129,6 +129,15 @@ def logged(run: Path, kind: str = "train") -> list[dict[str, Any]]:
     return RunDirectory(run).read_metrics(kind)
 
 
+def machine() -> dict[str, str]:
+    """Return what tells the records of a speed on one kind of processor from those on others."""
+    import torch  # as in `about`
+
+    from unmask.training.machine import processor
+
+    return {"instructions": torch.backends.cpu.get_cpu_capability(), "processor": processor()}
+
+
 def about() -> dict[str, Any]:
     """Return where a figure comes from: the command, the commit, the versions, the machine."""
     import torch  # not above: processes whose memory is measured read this file, too

@@ -15,14 +15,13 @@ import time
 from pathlib import Path
 from typing import Any, cast
 
-import torch
-from common import SEEDS, alternate, logged, minilm, parse, peak_bytes
+from common import SEEDS, alternate, logged, machine, minilm, parse, peak_bytes
 from files import sst2_files
 
 import unmask
 from unmask.model.model import load_model
 from unmask.support.choices import Device, Precision
-from unmask.training.machine import keep_memory, processor
+from unmask.training.machine import keep_memory
 from unmask.workflows.finetuning.job import defaults
 
 ENGINES = [
@@ -120,10 +119,9 @@ def measure(engine: str, examples: int, epochs: float, seed: int) -> dict[str, A
 def main() -> None:
     """Let the engines take turns."""
     options = parse(__doc__, examples=2_000, epochs=1.0, seeds=SEEDS, engines=ENGINES)
-    machine = {"instructions": torch.backends.cpu.get_cpu_capability(), "processor": processor()}
     for seed in options.seeds:
         work = {"examples": options.examples, "epochs": options.epochs, "seed": seed}
-        alternate("finetune_speed", measure, options.engines, work, **machine)
+        alternate("finetune_speed", measure, options.engines, work, **machine())
 
 
 if __name__ == "__main__":

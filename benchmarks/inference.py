@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import SEEDS, alternate, minilm, parse
+from common import SEEDS, alternate, machine, minilm, parse
 from pretrain_speed import random_texts
 
 import unmask
@@ -29,7 +29,6 @@ from unmask.inference.engines import ENGINES, program_file
 from unmask.model.model import Model, save_model
 from unmask.support.choices import Device
 from unmask.tasks.classification import Classification
-from unmask.training.machine import processor
 
 SHAPES = {"tiny": (2, 128, 2), "minilm": (6, 384, 12), "base": (12, 768, 12)}
 """Layers, width and heads."""
@@ -156,11 +155,10 @@ def measure(name: str, shape: str, count: int, requests: int, device: Device = "
 def main() -> None:
     """Measure every engine in turn."""
     options = parse(__doc__, list(SHAPES)[1:], sentences=1000, requests=200, rounds=SEEDS, engines=PEERS)
-    machine = {"instructions": torch.backends.cpu.get_cpu_capability(), "processor": processor()}
     for shape in options.names:
         for number in options.rounds:
             work = partial(measure, count=options.sentences, requests=options.requests)
-            alternate("inference", work, options.engines, {"case": shape}, **machine, round=number)
+            alternate("inference", work, options.engines, {"case": shape}, **machine(), round=number)
 
 
 if __name__ == "__main__":

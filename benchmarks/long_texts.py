@@ -16,13 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from common import SEEDS, alternate, minilm, parse, peak_bytes
+from common import SEEDS, alternate, machine, minilm, parse, peak_bytes
 from inference import Run, engine, write_classifier
 from pretrain_speed import Work, random_texts, run
 
 import unmask
-from unmask.training.machine import processor
 
 LENGTHS = (1024, 4096, 8192)
 STEPS, STEP, READ = 4, 8192, 32_768
@@ -66,10 +64,9 @@ CASES = {"training": (train, ("unmask", "trainer-tuned")), "inference": (infer, 
 def main() -> None:
     """Measure every length by every engine."""
     options = parse(__doc__, CASES, rounds=SEEDS)
-    machine = {"instructions": torch.backends.cpu.get_cpu_capability(), "processor": processor()}
     for case, number, length in product(options.names, options.rounds, LENGTHS):
         measure, engines = CASES[case]
-        alternate("long_texts", measure, engines, {"length": length}, case=case, round=number, **machine)
+        alternate("long_texts", measure, engines, {"length": length}, case=case, round=number, **machine())
 
 
 if __name__ == "__main__":

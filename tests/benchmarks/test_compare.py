@@ -1,7 +1,6 @@
 """Every file of benchmarks/comparisons can be read and planned, and runs at toy size by the product itself."""
 
 import json
-import lzma
 import re
 import shutil
 from collections import Counter
@@ -14,6 +13,7 @@ import pytest
 
 import unmask
 from unmask.data.labelled.question_files import Answer, Question, read_squad
+from unmask.data.text.files import read_text_whole
 from unmask.inference.bench import Bench, EngineMeasurement
 from unmask.recipes.recipe import as_recipe
 from unmask.support.settings import write
@@ -91,8 +91,8 @@ def shortened(path):
 
 def first_passages(path, folder):
     """Write the first passages of a file of SQuAD's format, with their questions; return where."""
-    with lzma.open(path, "rt", encoding="utf8") if path.suffix == ".xz" else path.open(encoding="utf8") as file:
-        passages = [passage for article in json.load(file)["data"] for passage in article["paragraphs"]]
+    content = json.loads(read_text_whole(path))
+    passages = [passage for article in content["data"] for passage in article["paragraphs"]]
     folder.mkdir(exist_ok=True)
     to = folder / path.name.removesuffix(".xz")
     to.write_text(json.dumps({"version": "1.1", "data": [{"paragraphs": passages[:TOY_PASSAGES]}]}), encoding="utf8")

@@ -184,8 +184,9 @@ class TextClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         classes, numbers = np.unique(labels, return_inverse=True)
         _check_names(classes.tolist())
         names = list(map(_name, classes.tolist()))  # equal labels have one, such as 1 and 1.0 in an array of objects
+        known = sort_labels(names)
         for key in ("task.weights", "task.threshold"):
-            if np.ndim((self.settings or {}).get(key, 0)) and names != [*(known := sort_labels(names))]:
+            if np.ndim((self.settings or {}).get(key, 0)) and tuple(names) != known:
                 raise UserError(
                     f"{key} is in the order of the model's labels, {', '.join(known)}, which is not that of classes_",
                     file=FIT,

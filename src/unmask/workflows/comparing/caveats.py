@@ -10,7 +10,7 @@ from unmask.support.errors import counted
 from unmask.training.machine import Machine
 from unmask.workflows.comparing.cells import NEEDED, Plan, failure_of, result_of
 from unmask.workflows.comparing.outcome import ArmOutcome, TaskFacts
-from unmask.workflows.comparing.recommendation import ROUNDING
+from unmask.workflows.comparing.recommendation import is_above
 from unmask.workflows.comparing.scores import Scores
 from unmask.workflows.comparing.settings import read_budget
 
@@ -60,7 +60,7 @@ def caveats(scores: Scores, arms: Sequence[ArmOutcome], tasks: Mapping[str, Task
     for task, facts in tasks.items() if len(tasks) > 1 else ():  # of a single one, the recommendation tells
         scored = {arm.name: arm.scores[task].score for arm in arms if task in arm.scores}
         best, score = max(scored.items(), key=lambda item: item[1].mean)
-        if facts.constant is not None and all(each.low <= facts.constant + ROUNDING for each in scored.values()):
+        if facts.constant is not None and not any(is_above(each.low, facts.constant) for each in scored.values()):
             warnings.append(
                 f"{task}: no arm scores clearly above the same prediction for all examples ({facts.constant:.1f}); "
                 f"{best} scored highest, {score.mean:.1f} (95 %: {score.low:.1f} to {score.high:.1f})."

@@ -164,11 +164,16 @@ def recommend(
     return [first, f"{best} {score}, {unsure}"], names
 
 
+def is_above(low: float, constant: float) -> bool:
+    """Return whether an interval that begins at `low` is above the score of one prediction for all examples."""
+    return low > constant + ROUNDING
+
+
 def _unlearned(standings: Sequence[Standing], tasks: Mapping[str, TaskFacts]) -> str:
     """Return in words that no arm scores clearly above the same prediction for all examples, or ""."""
     constants = [facts.constant for facts in tasks.values() if facts.constant is not None]
     constant = sum(constants) / max(1, len(tasks))
-    if not tasks or len(constants) < len(tasks) or any(arm.interval[0] > constant + ROUNDING for arm in standings):
+    if not tasks or len(constants) < len(tasks) or any(is_above(arm.interval[0], constant) for arm in standings):
         return ""
     score = f"{constant:.1f}" + (" on average" if len(tasks) > 1 else "")
     return (

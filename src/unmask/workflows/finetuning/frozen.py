@@ -63,11 +63,9 @@ def only_used_rows(
     """
     table, *others = tables
     whole, frozen = table.weight.detach(), [other.weight for other in others]
-    counts, of_train = (
-        np.bincount(np.concatenate([sample.ids for sample in samples]), minlength=len(whole))
-        for samples in ([*train, *held], train)
-    )
-    used = np.flatnonzero(counts)
+    ids = [np.concatenate([np.zeros(0, np.int32), *(sample.ids for sample in part)]) for part in (train, held)]
+    is_trained, is_held = (np.bincount(part, minlength=len(whole)) > 0 for part in ids)
+    used = np.flatnonzero(is_trained | is_held)
     rows = torch.from_numpy(used).to(whole.device)
     table.weight = nn.Parameter(torch.cat([whole[rows], torch.ones_like(whole[:1])]))
     table.num_embeddings = len(table.weight)
@@ -76,7 +74,7 @@ def only_used_rows(
     index = np.zeros(len(whole), np.int64)
     index[used] = np.arange(len(used))
     yield lambda sample: sample.add(ids=index[sample.ids])
-    weight, trained = table.weight.detach(), torch.from_numpy(of_train[used] > 0).to(whole.device)
+    weight, trained = table.weight.detach(), torch.from_numpy(is_trained[used]).to(whole.device)
     table.weight = nn.Parameter((whole * weight[-1]).index_copy_(0, rows[trained], weight[:-1][trained]))
     table.num_embeddings = len(whole)
     for other, weight in zip(others, frozen, strict=True):
