@@ -51,7 +51,7 @@ def finetuning(case: str) -> tuple[float, int, int]:
     """Fine-tune MiniLM for an epoch; return what `pretraining` does."""
     with tempfile.TemporaryDirectory() as folder:
         train, dev = sst2_files(EXAMPLES, Path(folder))
-        found = finetune_speed.run_unmask(train, dev, 1, 0, "bf16")
+        found = finetune_speed.run_unmask(train, dev, 1, 0, "auto")
     return found["seconds_per_step"], finetune_speed.WARM_STEPS, found["steps"]
 
 
