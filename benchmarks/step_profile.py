@@ -17,7 +17,7 @@ from unittest import mock
 import finetune_speed
 import pretrain_speed
 import torch
-from common import add, parse
+from common import add, machine, parse
 from files import sst2_files
 from pretrain_speed import Work
 
@@ -85,7 +85,7 @@ def main() -> None:
     """Profile all cases."""
     for case in parse(__doc__, CASES).names:
         for record in profile(partial(finetuning if case == FINETUNING else pretraining, case)):
-            add("step_profile", {"case": case, "kind": record.pop("kind")}, record)
+            add("step_profile", {"case": case, "kind": record.pop("kind"), **machine()}, record)
 
 
 if __name__ == "__main__":

@@ -65,7 +65,6 @@ def test_where_the_time_goes(benchmark_module, work, records, run_main, monkeypa
     assert work.kernels == in_bf16 | {kernel for kernel in work.kernels if kernel[1] == "float32"}
 
 
-@pytest.mark.bf16
 @pytest.mark.shared
 @pytest.mark.usefixtures("few")
 @pytest.mark.exhaustive
