@@ -1,4 +1,4 @@
-"""The Hugging Face Hub: names of repositories, where cards have metadata, and errors of huggingface_hub as `UserError`s.
+"""The Hugging Face Hub: names of repositories, metadata of cards, and errors of huggingface_hub as `UserError`s.
 
 Input: NAMESPACE/NAME or NAMESPACE/NAME@REVISION in place of a path. A name in whose place something exists, or that
 starts in an existing folder, is a path. The library (the extra `hub`) has the cache, and reads HF_ENDPOINT, HF_HOME,
