@@ -112,7 +112,7 @@ class RowTask(Task, frozen=True, kw_only=True):
         Raises:
             UserError: its predictions are no labels (`Task.exports`).
         """
-        raise UserError(f"predictions of {self.part.replace('_', ' ')} are not labels, as annotators import them")
+        raise UserError(f"predictions of {self.title} are not labels, as annotators import them")
 
 
 def as_rows(texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[Row]:

@@ -344,7 +344,7 @@ def _task(predictor: Predictor) -> Task:
         return Classification(pairs=False)
     if task.part.replace("_", "-") not in TASKS:
         raise UserError(
-            f"a model for {task.part.replace('_', ' ')} does not suggest what to label",
+            f"a model for {task.title} does not suggest what to label",
             remedy=f"use one for {', '.join(TASKS)}, or an encoder that was not fine-tuned",
         )
     if not predictor.backend.has_layers:

@@ -29,7 +29,7 @@ def announce(ready: Prepared, display: Display) -> None:
     for note in (*ready.notes, *ready.train.notes, *(f"dev: {note}" for note in ready.held.notes)):
         display.say(note)
     base, recipe, data, source = ready.base, ready.recipe, ready.data, ready.source
-    title = recipe.task.part.replace("_", " ")
+    title = recipe.task.title
     previous = f" (its own is for {', '.join(base.labels)})" if base.labels else ""
     replaced = recipe.probe and tuple(base.labels) == tuple(data.labels)
     new = [*base.created, *(() if ready.reuses_head or replaced else (f"the {title} head{previous}",))]

@@ -241,7 +241,7 @@ def build_learner(
     adopted = recipe.task.head.adopts
     if adopted and adopted not in base.heads:
         raise UserError(
-            f"{recipe.task.part.replace('_', ' ')} needs the {adopted} head of the model, which it has not",
+            f"{recipe.task.title} needs the {adopted} head of the model, which it has not",
             remedy="use a model as it was pretrained, such as a ForMaskedLM of transformers",
         )
     head = recipe.task.build_on(body, labels)
