@@ -288,8 +288,7 @@ def suggest(
         if path is not None:
             examples, predictions = [each.example for each in chosen], [each.prediction for each in chosen]
             replace_file(path, content(path, task, examples, predictions, suggestions))
-    for note in (*summed(notes), *pool.notes()):
-        display.say(note)
+    display.say(*summed(notes), *pool.notes())
     if len(suggestions) < count:
         display.say(f"there are no more than {counted(len(suggestions), 'text')} to suggest")
     if path is not None:

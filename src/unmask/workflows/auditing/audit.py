@@ -184,8 +184,7 @@ def audit(
         ranking = rank_examples(kind, TorchBackend(loaded, machine, display), examples, folds, notes, finetuned)
         if written or shown:
             _write(kind, examples, others, ranking, written, shown)
-    for note in notes:
-        display.say(note)
+    display.say(*notes)
     return _result(kind, examples, ranking, notes)
 
 

@@ -115,8 +115,7 @@ def prepare(job: FinetuningJob, machine: Machine, display: Display, *, choosing:
     read = read_examples(asked, job.files, base, hold_out=not job.all_examples)
     chosen = drawn(read.train, job.examples, table | dict(job.settings))
     absent = describe_absent(asked, read.train, chosen) if job.examples else []
-    for note in (*read.notes, *absent):
-        display.say(note)
+    display.say(*read.notes, *absent)
     read = replace(read, train=chosen)
     data = read.inner(asked) if choosing else read
     few = few_labels(job, data.train, len(data.labels), tokens=base.tokens, marked=base.marks_pairs)
