@@ -10,7 +10,7 @@ import torch
 
 import unmask
 from unmask.cli import main as program
-from unmask.cli.arguments import CONVERTERS, REQUIRED, add_parameters, parsed, signature, summary
+from unmask.cli.arguments import CONVERTERS, REQUIRED, add_parameters, parameters_of, parsed, summary
 from unmask.cli.main import command_parser
 from unmask.cli.verbs import VERBS, print_json
 from unmask.support.errors import UserError, counted
@@ -49,7 +49,7 @@ def example(tmp_path, monkeypatch):
     (tmp_path / "unimportable.py").write_text(f"import no_such_module\n{MODULE}")
     monkeypatch.syspath_prepend(tmp_path)
     assert summary("unimportable:example") == "do a thing"
-    return signature("unimportable:example").parameters
+    return parameters_of("unimportable:example")
 
 
 @pytest.fixture
@@ -116,12 +116,12 @@ def test_a_column_that_is_named_twice_is_refused(example, parser, words, message
 def test_shares_are_numbers(words):
     verb = VERBS["corpus mix"].function
     options = command_parser(all_verbs=True).parse_args(["corpus", "mix", "a", "b", "--out", "c", "--shares", *words])
-    assert parsed(signature(verb).parameters, options)["shares"] == (0.8, 0.2)
+    assert parsed(parameters_of(verb), options)["shares"] == (0.8, 0.2)
 
 
 @pytest.mark.parametrize("words", VERBS)
 def test_sequences_of_numbers_are_converted(words):
-    for parameter in signature(VERBS[words].function).parameters:
+    for parameter in parameters_of(VERBS[words].function):
         for kind in (*parameter.outer, *parameter.types):
             assert kind in CONVERTERS or not re.fullmatch(r"Sequence\[(?!str|Path|str \| Path).*\]", kind), kind
 
@@ -138,9 +138,9 @@ def test_every_command_is_a_documented_public_function(words):
     function = getattr(import_module(module), name)
     if words != "completion":
         assert getattr(unmask, name) is function
-    read, real = signature(target), inspect.signature(function)
-    assert [parameter.name for parameter in read.parameters] == list(real.parameters)
-    for parameter in read.parameters:
+    read, real = parameters_of(target), inspect.signature(function)
+    assert [parameter.name for parameter in read] == list(real.parameters)
+    for parameter in read:
         default = real.parameters[parameter.name].default
         assert parameter.text, (words, parameter.name)
         assert parameter.default == (REQUIRED if default is inspect.Parameter.empty else default)

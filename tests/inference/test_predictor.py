@@ -148,7 +148,7 @@ def test_the_command_line_prints_notes(make, tmp_path, capsys):
 def test_empty_and_truncated_rows_of_labeled_files_are_noted(make, tmp_path):
     path = tmp_path / "rows.tsv"
     path.write_text("text\tlabel\nthe dog\tyes\n\u200b\tno\n" + "the dog " * 20 + "\tno\n")
-    notes = evaluate_task(make(), path, machine=CPU)["notes"]
+    notes = evaluate_task(Predictor(make(), CPU), path)["notes"]
     assert notes[:2] == ["1 of 3 texts are longer than 12 tokens and were cut", "1 of 3 texts are empty"]
     rows = [Row({"text": text, "label": "yes"}, "a.tsv", 1) for text in ("the dog", "\u200b")]
     assert Classification(length=12).frame(make().tokenizer, rows, ("no", "yes"), gold=True).notes == (

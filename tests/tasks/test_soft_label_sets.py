@@ -12,6 +12,7 @@ from unmask.data.batches.batch import collate
 from unmask.data.labelled.labelled_file import Row
 from unmask.families.bert import BertSettings
 from unmask.inference.evaluation.scoring import evaluate_task
+from unmask.inference.predictor import Predictor
 from unmask.metrics.intervals import measure_all
 from unmask.model.model import load_model
 from unmask.objectives.learner import Learner
@@ -125,7 +126,7 @@ def test_a_model_learns_the_probabilities(recipe_file, tokenizer_directory, tmp_
     records = [{"text": ("dog", "cat")[i % 2], "label": labels[i % 2]} for i in range(60)]
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
     model = train(recipe_file, tokenizer_directory, path, tmp_path / "run", "budget.epochs=25")
-    result = evaluate_task(load_model(model), path, machine=CPU)
+    result = evaluate_task(Predictor(load_model(model), CPU), path)
     values = torch.tensor([[0.7, 0.9], [0.2, 0.6]])
     entropy = functional.binary_cross_entropy(values, values).item()
     assert result["metrics"]["cross_entropy"] == pytest.approx(entropy, abs=0.02)
@@ -141,7 +142,7 @@ def test_votes_are_learned_and_their_agreement_is_reported(recipe_file, tokenize
     records = [{"text": ("dog", "cat")[i % 2], "label": votes[i % 2]} for i in range(40)]
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
     model = train(recipe_file, tokenizer_directory, path, tmp_path / "run", "budget.epochs=1")
-    result = evaluate_task(load_model(model), path, machine=CPU)
+    result = evaluate_task(Predictor(load_model(model), CPU), path)
     # of each text's pairs of votes: a has 1 of 1 and 3 of 3, b has 0 of 1 and 1 of 3
     assert result["agreement"]["by_label"]["a"]["percent_agreement"] == 100
     assert result["agreement"]["by_label"]["b"]["percent_agreement"] == 25

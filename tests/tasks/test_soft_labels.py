@@ -12,6 +12,7 @@ from unmask.data.batches.batch import collate
 from unmask.data.labelled.labelled_file import Row
 from unmask.families.bert import BertSettings
 from unmask.inference.evaluation.scoring import evaluate_task
+from unmask.inference.predictor import Predictor
 from unmask.metrics.intervals import measure_all
 from unmask.model.model import load_model
 from unmask.objectives.learner import Learner
@@ -155,7 +156,7 @@ def test_a_model_learns_the_distribution(recipe_file, tokenizer_directory, tmp_p
     records = [{"text": ("dog", "cat")[i % 2], "label": labels[i % 2]} for i in range(60)]
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
     model = train(recipe_file, tokenizer_directory, path, tmp_path / "run", "budget.epochs=25")
-    result = evaluate_task(load_model(model), path, machine=CPU)
+    result = evaluate_task(Predictor(load_model(model), CPU), path)
     entropy = -np.mean([sum(p * np.log(p) for p in label.values()) for label in labels])
     assert result["metrics"]["cross_entropy"] == pytest.approx(entropy, abs=0.02)
     assert result["metrics"]["brier"] == pytest.approx(0, abs=0.02)
@@ -169,7 +170,7 @@ def test_the_head_of_a_frozen_body_learns_the_distribution(recipe_file, tokenize
     path.write_text("text,p:a,p:b\n" + "dog,0.7,0.3\n" * 60)
     settings = ("budget.epochs=60", "optimizer.learning_rate=2e-2")
     model = train(recipe_file, tokenizer_directory, path, tmp_path / "run", *settings, frozen=True)
-    result = evaluate_task(load_model(model), path, machine=CPU)
+    result = evaluate_task(Predictor(load_model(model), CPU), path)
     assert result["metrics"]["brier"] == pytest.approx(0, abs=0.01)
 
 
@@ -178,7 +179,7 @@ def test_votes_are_learned_and_their_agreement_is_reported(recipe_file, tokenize
     lines = [f"{('dog', 'cat')[i % 2]},{'ab'[i % 2]},{'ab'[i % 4 == 1]},{('a', '')[i % 2]}" for i in range(40)]
     path.write_text("\n".join(["text,label:ann,label:bo,label:cy", *lines]))
     model = train(recipe_file, tokenizer_directory, path, tmp_path / "run", "budget.epochs=1")
-    result = evaluate_task(load_model(model), path, machine=CPU)
+    result = evaluate_task(Predictor(load_model(model), CPU), path)
     expected = 100 * (10 * 3 + 10 * 3 + 10) / (20 * 3 + 20)  # 10 texts of "cat" have the votes b, b; 10 have b, a
     assert result["agreement"]["percent_agreement"] == pytest.approx(expected)
     assert result["agreement"].keys() == {"percent_agreement", "krippendorff_alpha"}

@@ -22,6 +22,7 @@ from unmask.tasks import pooled_head
 from unmask.tasks.classification import Classification
 from unmask.tasks.multi_label import MultiLabel
 from unmask.tasks.regression import Regression
+from unmask.tasks.rows import frame_rows
 from unmask.training.machine import choose_machine
 
 CPU = choose_machine("cpu", "float32")
@@ -45,7 +46,7 @@ def rows(tokenizer):
 @pytest.mark.parametrize(("windows", "stride"), [(2, 0), (4, 7), (20, 10)])
 def test_a_text_is_read_in_overlapping_windows(tokenizer, rows, windows, stride):
     task = Classification(length=12, windows=windows, stride=stride)
-    framed = task.frame_texts(tokenizer, rows, None)
+    framed = frame_rows(tokenizer, rows, task.length, windows=task.windows, stride=task.stride)
     assert task.stride == (stride or 7)
     for number, (one, cut) in enumerate(zip(rows, framed.cut, strict=True)):
         ids = tokenizer.encode(one.values["text"])

@@ -74,14 +74,6 @@ class Parameter:
         return {part.partition("[")[0] for part in self.types}
 
 
-@dataclass(frozen=True)
-class CommandSignature:
-    """What a command line needs to know of a function: the first line of its docstring, and its parameters."""
-
-    summary: str
-    parameters: tuple[Parameter, ...]
-
-
 def source(target: str) -> tuple[str, str]:
     """Return the source of the module of a function MODULE:NAME, which is not imported, and the function's name."""
     module, _, name = target.partition(":")
@@ -91,7 +83,7 @@ def source(target: str) -> tuple[str, str]:
 
 
 def summary(target: str) -> str:
-    """Return the first line of the docstring of a function MODULE:NAME, as a phrase; quicker than `signature`."""
+    """Return the first line of the docstring of a function MODULE:NAME, as a phrase; quicker than `parameters_of`."""
     text, name = source(target)
     line = re.search(rf'^def {name}\(.*?"""(.+?)\.?(?:"""|$)', text, re.DOTALL | re.MULTILINE)
     assert line is not None
@@ -99,23 +91,19 @@ def summary(target: str) -> str:
 
 
 @cache
-def signature(target: str) -> CommandSignature:
-    """Return the signature of a function MODULE:NAME."""
+def parameters_of(target: str) -> tuple[Parameter, ...]:
+    """Return the parameters of a function MODULE:NAME."""
     text, name = source(target)
     nodes = ast.parse(text).body
     (node,) = (node for node in nodes if isinstance(node, ast.FunctionDef) and node.name == name)
-    docstring = inspect.cleandoc(ast.get_docstring(node) or "")
-    texts = dict(_documented(docstring))
+    texts = dict(_documented(inspect.cleandoc(ast.get_docstring(node) or "")))
     first = [REQUIRED] * (len(node.args.args) - len(node.args.defaults))
     defaults = [*first, *map(ast.literal_eval, node.args.defaults)]
     defaults += [REQUIRED if default is None else ast.literal_eval(default) for default in node.args.kw_defaults]
     parameters = zip([*node.args.args, *node.args.kwonlyargs], defaults, strict=True)
-    return CommandSignature(
-        docstring.partition("\n")[0],
-        tuple(
-            Parameter(arg.arg, tuple(_parts(arg.annotation)), default, texts.get(arg.arg, ""))
-            for arg, default in parameters
-        ),
+    return tuple(
+        Parameter(arg.arg, tuple(_parts(arg.annotation)), default, texts.get(arg.arg, ""))
+        for arg, default in parameters
     )
 
 

@@ -21,8 +21,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
 
-from unmask.cli.arguments import METAVARS, Parameter, add_parameters, parsed, signature, summary
-from unmask.cli.verbs import GROUPS, VERBS, Verb, print_text
+from unmask.cli.arguments import METAVARS, Parameter, add_parameters, parameters_of, parsed, summary
+from unmask.cli.verbs import GROUPS, VERBS, Verb, print_json, print_text
 from unmask.support import __version__
 from unmask.support.environment import Times, busy_cores, is_out_of_memory, num_cores, read_times
 from unmask.support.errors import (
@@ -43,6 +43,8 @@ GARBAGE = 20_000
 alive: collecting after every 700 takes an eighth of the time until the first step."""
 FALLBACK = "fall back to run on the CPU"
 """What torch says of an operator that Apple's GPUs do not have."""
+JSON = Parameter("json", ("bool",), False, "print the result as one JSON object.")
+"""The option of commands whose results are values (`Verb.json`)."""
 PATH_ERRORS = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError)
 """Operating system errors that a user can fix by giving another path."""
 
@@ -102,8 +104,11 @@ def _run(words: list[str], started: Times | None) -> int:
             if message := _describe_full_disk(error, resumes="resume" in arguments):
                 raise UnmaskError(message) from error
             raise
-        if verb.show is not None:
-            verb.show(result, **{parameter.name: getattr(options, parameter.name) for parameter in shown})
+        if verb.json and options.json:
+            print_json(result)
+        elif verb.show is not None:
+            names = (parameter.name for parameter in shown if parameter is not JSON)
+            verb.show(result, **{name: getattr(options, name) for name in names})
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -149,10 +154,11 @@ def _check_folder() -> None:
 def _command(words: str) -> tuple[Verb, tuple[Parameter, ...], tuple[Parameter, ...]]:
     """Return a command, the parameters of its function, and those of what prints its result."""
     verb = VERBS[words]
-    parameters = signature(verb.function).parameters
+    parameters = parameters_of(verb.function)
     if verb.show is None or verb.show.__module__ != Verb.__module__:
         return verb, parameters, ()
-    return verb, parameters, signature(f"{Verb.__module__}:{verb.show.__name__}").parameters[1:]
+    shown = parameters_of(f"{Verb.__module__}:{verb.show.__name__}")[1:]
+    return verb, parameters, (*shown, JSON) if verb.json else shown
 
 
 def _leave_busy_cores(arguments: Mapping[str, Any], started: Times | None) -> None:

@@ -34,12 +34,14 @@ class Verb:
         function: MODULE:NAME of what it calls.
         words: parameters of which the command line gives only the value.
         show: prints the result; its other parameters are options of the command, too.
+        json: whether it has the option `--json`, with which the result is printed as one JSON object instead.
         values: values of parameters, if they are listed elsewhere than in the signature.
     """
 
     function: str
     words: tuple[str, ...] = ()
     show: Callable[..., None] | None = None
+    json: bool = False
     values: Mapping[str, Callable[[], Iterable[str]]] = field(default_factory=dict)
 
 
@@ -71,15 +73,8 @@ def print_file(text: str) -> None:
     sys.stdout.write(text)
 
 
-def show_scores(result: dict[str, Any], *, json: bool = False) -> None:
-    """Print metrics with their intervals, and the differences from a second model.
-
-    Args:
-        json: print the result as one JSON object.
-    """
-    if json:
-        print_json(result)
-        return
+def show_scores(result: dict[str, Any]) -> None:
+    """Print metrics with their intervals, and the differences from a second model."""
     from unmask.training.runs.report import metric_name
 
     print_text(f"{result['task']}: {result['examples']:,} examples, {result['seconds']:.1f} s")
@@ -136,15 +131,8 @@ def show_filled(texts: list[Filling], *, json: bool = False) -> None:
             print_text(f"  at {mask.position}: {candidates}")
 
 
-def show_engines(measured: Bench, *, json: bool = False) -> None:
-    """Print a line per engine.
-
-    Args:
-        json: print the result as one JSON object.
-    """
-    if json:
-        print_json(measured)
-        return
+def show_engines(measured: Bench) -> None:
+    """Print a line per engine."""
     print_text(f"{'engine':20} {'sentences/s':>12} {'p50 ms':>8} {'p99 ms':>8}  difference from float32")
     for row in measured.rows:
         speed = f"{row.sentences_per_second:12,.0f} {row.p50_ms:8.2f} {row.p99_ms:8.2f}"
@@ -158,15 +146,8 @@ def show_engines(measured: Bench, *, json: bool = False) -> None:
     print_text(f"recommended: {best.backend} in {best.precision} ({how})")
 
 
-def show_audit(audit: Audit, *, json: bool = False) -> None:
-    """Print how many labels are probably wrong, by label, and the first examples to look at.
-
-    Args:
-        json: print the result as one JSON object.
-    """
-    if json:
-        print_json(audit)
-        return
+def show_audit(audit: Audit) -> None:
+    """Print how many labels are probably wrong, by label, and the first examples to look at."""
     print_text(
         f"{audit.task}: {audit.examples:,} examples, {audit.wrong:,} with labels that are probably wrong, "
         f"{audit.contradictory:,} with equal texts and different labels"
@@ -214,15 +195,8 @@ def show_outcome(outcome: Outcome, *, json: bool = False) -> None:
             print_text(line)
 
 
-def show_advice(advice: list[Advice], *, json: bool = False) -> None:
-    """Print what stands out in a corpus, and what to do about it.
-
-    Args:
-        json: print it as JSON.
-    """
-    if json:
-        print_json(advice)
-        return
+def show_advice(advice: list[Advice]) -> None:
+    """Print what stands out in a corpus, and what to do about it."""
     for each in advice:
         print_text(f"{each.problem} {each.remedy}")
     if not advice:
@@ -243,15 +217,8 @@ def show_texts(texts: list[SampledText], *, json: bool = False) -> None:
         print_lines(text.text)
 
 
-def show_difference(difference: Difference, *, json: bool = False) -> None:
-    """Print how two corpora differ.
-
-    Args:
-        json: print the result as one JSON object.
-    """
-    if json:
-        print_json(difference)
-        return
+def show_difference(difference: Difference) -> None:
+    """Print how two corpora differ."""
     estimated = "" if difference.sample == 1 else f", estimated from {100 * difference.sample:.2g} % of them"
     if difference.common is None:
         print_text("documents are not compared: the vocabularies differ")
@@ -296,15 +263,8 @@ def show_tokens(texts: Iterator[dict[str, Any]], *, ids: bool = False, json: boo
             print_text(" ".join(map(str, encoded["ids" if ids else "tokens"])))
 
 
-def show_facts(report: dict[str, dict[str, str]], *, json: bool = False) -> None:
-    """Print facts under their headings.
-
-    Args:
-        json: print one JSON object.
-    """
-    if json:
-        print_json(report)
-        return
+def show_facts(report: dict[str, dict[str, str]]) -> None:
+    """Print facts under their headings."""
     width = max(len(name) for facts in report.values() for name in facts)
     for heading, facts in report.items():
         print_text(heading)
@@ -348,8 +308,8 @@ VERBS = {
     "corpus mix": Verb(f"{TEXT}:mix_corpora", ("corpora",)),
     "corpus info": Verb(f"{TEXT}:describe_corpus", ("directory",), print_lines),
     "corpus sample": Verb("unmask.workflows.corpora.texts:sample_corpus", ("directory",), show_texts),
-    "corpus diff": Verb("unmask.workflows.corpora.diff:diff_corpora", ("first", "second"), show_difference),
-    "corpus report": Verb("unmask.workflows.corpora.report:report_corpus", ("directory",), show_advice),
+    "corpus diff": Verb("unmask.workflows.corpora.diff:diff_corpora", ("first", "second"), show_difference, json=True),
+    "corpus report": Verb("unmask.workflows.corpora.report:report_corpus", ("directory",), show_advice, json=True),
     "pretrain": Verb("unmask.workflows.pretraining.launch:pretrain", ("recipe",)),
     "finetune": Verb("unmask.workflows.finetuning.finetune:finetune", ("task",), values={"task": _tasks}),
     "multitask": Verb("unmask.workflows.multitask.multitask:multitask", ("tasks",)),
@@ -357,8 +317,8 @@ VERBS = {
     "compare": Verb(
         "unmask.workflows.comparing.compare:compare", ("comparison",), show_outcome, values={"task": _tasks}
     ),
-    "evaluate": Verb("unmask.inference.evaluation.evaluate_model:evaluate", (), show_scores),
-    "audit": Verb("unmask.workflows.auditing.audit:audit", (), show_audit),
+    "evaluate": Verb("unmask.inference.evaluation.evaluate_model:evaluate", (), show_scores, json=True),
+    "audit": Verb("unmask.workflows.auditing.audit:audit", (), show_audit, json=True),
     "predict": Verb(f"{COMMANDS}:predict", ("texts",), show_predictions),
     "suggest": Verb("unmask.workflows.suggest:suggest"),
     "mine": Verb("unmask.workflows.mining:mine"),
@@ -367,8 +327,8 @@ VERBS = {
     "fill": Verb(f"{COMMANDS}:fill", ("texts",), show_filled),
     "serve": Verb("unmask.serving.serve:serve", ("models",)),
     "export": Verb("unmask.workflows.formats:export", (), show_compared, values={"format": _formats}),
-    "bench": Verb(f"{COMMANDS}:bench", ("model",), show_engines),
-    "doctor": Verb("unmask.workflows.doctor:doctor", (), show_facts),
+    "bench": Verb(f"{COMMANDS}:bench", ("model",), show_engines, json=True),
+    "doctor": Verb("unmask.workflows.doctor:doctor", (), show_facts, json=True),
     "push": Verb(f"{LIBRARY}:push", ("directory", "name")),
     "recipes list": Verb(f"{LIBRARY}:list_recipes", (), print_lines),
     "recipes show": Verb(f"{LIBRARY}:show_recipe", ("name",), print_file),

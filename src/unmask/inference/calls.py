@@ -201,8 +201,7 @@ def predict(
             count = len(predictions)
             if written is not None:
                 save_predictions(predictor.task, written, read, predictions)
-    for note in notes:
-        display.say(note)
+    display.say(*notes)
     if out is not None:
         display.say(f"{count} predictions: {out}")
     return Predictions(predictions, predictor.task, out)

@@ -87,8 +87,7 @@ def write_features(
         notes.append(
             f"{cut:,} texts are longer than the model's {predictor.model.encoder.longest} tokens and were truncated"
         )
-    for note in notes:
-        display.say(note)
+    display.say(*notes)
     return folder / FILE
 
 
@@ -177,6 +176,5 @@ def embed(
     if out is not None:
         number = sum(map(len, vectors)) if of_tokens else len(vectors)
         notes.append(f"{number:,} vectors of {vectors[0].shape[-1]} numbers: {out}")
-    for note in notes:
-        display.say(note)
+    display.say(*notes)
     return vectors

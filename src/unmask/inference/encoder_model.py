@@ -164,7 +164,7 @@ class EncoderModel:
         task = self.model.task
         tokens = None if task is None else task.vectors.tokens
         if task is None or tokens is None:
-            kind = "not fine-tuned" if task is None else f"for {task.part.replace('_', ' ')}"
+            kind = "not fine-tuned" if task is None else f"for {task.title}"
             raise UserError(
                 f"this model is {kind}, and makes no vectors of tokens to compare",
                 remedy=f"use {call('features', 'MODEL')}, or a model of the task late-interaction",

@@ -123,7 +123,7 @@ class Explainer:
         """
         if framed.words is None:
             raise UserError(
-                f"predictions of {self.task.part.replace('_', ' ')} are not explained",
+                f"predictions of {self.task.title} are not explained",
                 remedy="those of classification, multi-label, regression and token-classification are",
             )
         return framed.words(number)

@@ -244,7 +244,7 @@ def outputs(backend: Backend, model: Model, signature: ProgramSignature, samples
     if signature.head != FEATURES:
         return backend.logits(signature.head, samples)
     rows = backend.layers(samples, [model.encoder.num_layers])
-    return [vectors[:, 0] for _, vectors in sorted(rows, key=lambda pair: pair[0])]
+    return [vectors[:, 0] for vectors in in_order(rows)]
 
 
 def write_check(directory: Path, model: Model, backend: ExportedBackend) -> None:

@@ -130,8 +130,8 @@ def load(
     machine = choose_machine(device, precision)
     predictor = open_predictor(source, machine, allow_pickle=allow_pickle, engine=engine)
     tuned = predictor.model.task
-    if task is not None and (tuned is None or tuned.__struct_config__.tag != task):
-        what = "no task" if tuned is None else str(tuned.__struct_config__.tag)
+    if task is not None and (tuned is None or tuned.kind != task):
+        what = "no task" if tuned is None else tuned.kind
         raise UserError(f"{argument('task', task)}: the model was fine-tuned for {what}", file=source)
     return predictor
 

@@ -1,8 +1,7 @@
-"""The vector of a text, made of the hidden states of its tokens; how models state it: checkpoints/sentence_modules.py.
+"""The tokens of a text, and its vector, made of their hidden states.
 
-The tokens of a text as a model reads it, special tokens included, with their offsets in the text.
-
-Input: one text or a pair. Output: the sample that an encoder reads, and the spelling and offsets of each token.
+Input: one text or a pair. Output: the sample that an encoder reads, with the spelling and offsets of each token, also
+special ones; or vectors, as models state them (checkpoints/sentence_modules.py).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from unmask.data.batches.frame import Frame
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.families.checkpoints.sentence_modules import DENSE, DENSE_PART, Pooling
 from unmask.inference.backend import Backend, finite
-from unmask.nn.encoders.pooled import DenseLayers
+from unmask.nn.encoders.pooled import TINY, DenseLayers
 from unmask.support.choices import PoolingKind
 from unmask.support.errors import UserError, check_unicode
 
@@ -74,8 +73,6 @@ def frame_tokens(tokenizer: Tokenizer, texts: Sequence[str], longest: int) -> tu
     return frame.wrap(*(ids for ids, _ in encoded)), tokens
 
 
-TINY = 1e-12
-"""Smallest norm that vectors are divided by, as in `torch.nn.functional.normalize`."""
 EXCLUDED = "excluded"
 """Name of the label of a sample with the number of its first tokens that are not pooled: those of a prompt."""
 

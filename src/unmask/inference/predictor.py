@@ -117,7 +117,7 @@ class Predictor(EncoderModel, Generic[P]):
         model, settings = self.model, self.model.encoder.settings
         parts = [f"{family_of(settings).kind} ({settings.shape})"]
         if model.task is not None:
-            parts.append(f"task={model.task.__struct_config__.tag}")
+            parts.append(f"task={model.task.kind}")
         if self.labels:
             shown = ", ".join(self.labels[:MAX_SHOWN]) + ", …" * (len(self.labels) > MAX_SHOWN)
             parts.append(f"{counted(len(self.labels), 'label')} ({shown})")

@@ -182,7 +182,7 @@ def check_vectors(predictor: Predictor) -> tuple[str, ...]:
     task = predictor.model.task
     if task is not None and task.vectors.pooling is None:
         raise UserError(
-            f"this model is for {task.part.replace('_', ' ')}, and makes no vectors for search",
+            f"this model is for {task.title}, and makes no vectors for search",
             remedy="name a model that was trained on pairs, or an encoder",
         )
     pooling = supported(predictor.model.pooling)

@@ -174,7 +174,7 @@ def distill_tokens(model: Model) -> np.ndarray:
     """
     if model.task is not None and model.task.vectors.pooling is None:
         raise UserError(
-            f"this model is for {model.task.part.replace('_', ' ')}, and makes no vectors of texts",
+            f"this model is for {model.task.title}, and makes no vectors of texts",
             remedy="name a model that was trained on pairs, or an encoder",
         )
     tokenizer, pooling = model.tokenizer, supported(model.pooling)

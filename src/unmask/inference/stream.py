@@ -89,12 +89,14 @@ def check_explained(out: Path | None, labels: object) -> None:
 def check_table(out: Path, task: Task) -> None:
     """Raise an error if the suffix is that of a table, or of an annotators' file, which the task does not write."""
     if is_export(out) and not task.exports:
-        title = task.part.replace("_", " ")
-        raise UserError(f"predictions of {title} are not written for annotators", file=out, remedy="name it FILE.jsonl")
+        raise UserError(
+            f"predictions of {task.title} are not written for annotators", file=out, remedy="name it FILE.jsonl"
+        )
     if out.suffix in (*TABLES, *OTHER_TABLES) and out.suffix not in task.tables:
-        title = task.part.replace("_", " ")
         written = f"{', '.join(task.tables)} or .jsonl" if task.tables else ".jsonl or .json"
-        raise UserError(f"predictions of {title} are not written as {out.suffix}", file=out, remedy=f"use {written}")
+        raise UserError(
+            f"predictions of {task.title} are not written as {out.suffix}", file=out, remedy=f"use {written}"
+        )
 
 
 def write_predictions(

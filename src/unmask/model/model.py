@@ -97,7 +97,7 @@ class Model:
             UserError: they have fewer, or it makes no vectors.
         """
         if self.task is not None and self.task.vectors.pooling is None:
-            refuse_idle(f": this model is for {self.task.part.replace('_', ' ')}", dimensions=True)
+            refuse_idle(f": this model is for {self.task.title}", dimensions=True)
         pooling = (self.pooling or Pooling()).changed(self.encoder.width, dimensions=dimensions)
         return replace(self, pooling=pooling, task=None if self.task is None else self.task.cut(dimensions))
 

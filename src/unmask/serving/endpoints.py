@@ -21,7 +21,7 @@ from unmask.inference.explanation import Explainer
 from unmask.serving import rerank, tokens, types
 from unmask.serving.batcher import ComputeJob
 from unmask.serving.refusals import invalid, main_field, too_large, too_long
-from unmask.serving.served import Served
+from unmask.serving.served import REFUSED, Served
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
 from unmask.tasks import TASKS
@@ -109,8 +109,8 @@ def _openai(served: Served, request: types.OpenAIRequest) -> ComputeJob:
     """Return the job of `/v1/embeddings`; texts that are too long are refused, as by OpenAI."""
     ids = served.given_ids(request, request.input)
     if ids is None:
-        ids = served.encode(request, request.input, truncate=False)
-    job = served.embed_ids(request, ids, normalize=True, dimensions=request.dimensions, truncate=False)
+        ids = served.encode(request, request.input, REFUSED)
+    job = served.embed_ids(request, ids, REFUSED, normalize=True, dimensions=request.dimensions)
     tokens = total_length(job.samples)
 
     def read(rows: list[np.ndarray]) -> types.OpenAIResponse:

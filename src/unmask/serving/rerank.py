@@ -25,10 +25,10 @@ from unmask.data.tokenizers.tokenizer import Ids
 from unmask.families.checkpoints.sentence_modules import DOT
 from unmask.serving.batcher import ComputeJob
 from unmask.serving.refusals import invalid, too_long
-from unmask.serving.served import Served, cut
+from unmask.serving.served import TRUNCATED, Served, cut
 from unmask.support.choices import PromptName
 from unmask.support.messages import argument
-from unmask.tasks.routes import Direction, Request, is_left
+from unmask.tasks.routes import Direction, Request, Truncation
 from unmask.tasks.rows import cut_longer
 
 SPECIAL = 3
@@ -143,8 +143,7 @@ def rerank(served: Served, request: RerankRequest) -> ComputeJob:
     Raises:
         Refusal: there are too many texts or none, or one is empty or too long.
     """
-    truncate, left = bool(request.truncate), is_left(request.truncation_direction)
-    job = _score(served, request, request.query, request.texts, truncate=truncate, left=left)
+    job = _score(served, request, request.query, request.texts, Truncation.of(request))
 
     def read(rows: list[np.ndarray]) -> list[Rank]:
         raw = job.read(rows)
@@ -162,7 +161,7 @@ def cohere(served: Served, request: CohereRequest) -> ComputeJob:
         Refusal: there are too many documents or none, or one is empty.
     """
     texts = [document if isinstance(document, str) else document.text for document in request.documents]
-    job = _score(served, request, request.query, texts, truncate=True, most=request.max_tokens_per_doc)
+    job = _score(served, request, request.query, texts, TRUNCATED, most=request.max_tokens_per_doc)
     tokens = total_length(job.samples)
 
     def read(rows: list[np.ndarray]) -> CohereResponse:
@@ -184,11 +183,7 @@ def similarity(served: Served, request: SimilarityRequest) -> ComputeJob:
     """
     parameters, inputs = request.parameters or SimilarityParameters(), request.inputs
     names = [parameters.prompt_name] * 2
-    job = _compare(
-        *(served, request, inputs.source_sentence, inputs.sentences, names),
-        truncate=bool(parameters.truncate),
-        left=is_left(parameters.truncation_direction),
-    )
+    job = _compare(served, request, inputs.source_sentence, inputs.sentences, names, Truncation.of(parameters))
     return replace(job, read=lambda rows: job.read(rows).tolist())
 
 
@@ -197,9 +192,8 @@ def _score(
     request: Request,
     query: str,
     texts: Sequence[str],
+    truncation: Truncation,
     *,
-    truncate: bool,
-    left: bool = False,
     most: int | None = None,
 ) -> ComputeJob:
     """Return the job of the scores of texts, of a cross-encoder logits; it reads an array, (texts,).
@@ -209,30 +203,27 @@ def _score(
         request: the request, whose fields refusals name.
         query: the query.
         texts: the texts.
-        truncate: whether texts that are too long are truncated.
-        left: whether they are truncated at their beginning.
+        truncation: what is done with texts that are too long.
         most: maximum number of tokens of a text; None: as many as the model reads.
     """
     task = served.model.task
     if served.token_vectors is not None:
-        return _compare_tokens(served, request, query, texts, truncate=truncate, left=left, most=most)
+        return _compare_tokens(served, request, query, texts, truncation, most)
     if task is None or not served.reranks:
         names: list[PromptName | None] = ["query", "document"]
         normalize = served.pooling.normalize or served.pooling.similarity != DOT
-        return _compare(
-            *(served, request, query, texts, names), truncate=truncate, left=left, most=most, normalize=normalize
-        )
+        return _compare(served, request, query, texts, names, truncation, most=most, normalize=normalize)
     prompts = [""] * (len(texts) + 1)
-    question, *others = _encode(served, request, [query, *texts], prompts, truncate=truncate, left=left)
-    others = [cut(ids, most, left) for ids in others]
+    question, *others = _encode(served, request, [query, *texts], prompts, truncation)
+    others = [cut(ids, most, truncation.left) for ids in others]
     frame = Frame.of(served.tokenizer)
     capacity = frame.capacity(task.length, texts=2)
-    if not truncate and any(len(question) + len(ids) > capacity for ids in others):
+    if not truncation.wanted and any(len(question) + len(ids) > capacity for ids in others):
         raise invalid(too_long(request, f"{capacity} tokens of a query and a text, besides special ones"))
     samples = []
     for ids in others:
         first, second = cut_longer(len(question), len(ids), capacity)
-        samples.append(frame.wrap(cut(question, int(first), left), cut(ids, int(second), left)))
+        samples.append(frame.wrap(cut(question, int(first), truncation.left), cut(ids, int(second), truncation.left)))
 
     def read(rows: list[np.ndarray]) -> np.ndarray:
         logits: np.ndarray = np.concatenate(rows)[:, 0].astype(np.float64)
@@ -252,9 +243,8 @@ def _compare(
     text: str,
     others: Sequence[str],
     prompt_names: Sequence[PromptName | None],
+    truncation: Truncation,
     *,
-    truncate: bool,
-    left: bool,
     most: int | None = None,
     normalize: bool = True,
 ) -> ComputeJob:
@@ -266,19 +256,16 @@ def _compare(
         text: the text.
         others: the texts that it is compared with.
         prompt_names: the prompt of the text, and that of the others.
-        truncate: see `_score`.
-        left: see `_score`.
+        truncation: see `_score`.
         most: see `_score`.
         normalize: whether vectors are divided by their norms, so that the products are cosines.
     """
     prompt, prompt_of_others = map(served.prompt_of, prompt_names)
     prompts = [prompt, *[prompt_of_others] * len(others)]
-    first, *rest = _encode(served, request, [text, *others], prompts, truncate=truncate, left=left)
-    ids = [first, *(cut(text_ids, most, left) for text_ids in rest)]
+    first, *rest = _encode(served, request, [text, *others], prompts, truncation)
+    ids = [first, *(cut(text_ids, most, truncation.left) for text_ids in rest)]
     texts = [text, *others]
-    job = served.embed_ids(
-        request, ids, normalize=normalize, dimensions=None, truncate=truncate, left=left, texts=texts
-    )
+    job = served.embed_ids(request, ids, truncation, normalize=normalize, dimensions=None, texts=texts)
 
     def read(rows: list[np.ndarray]) -> np.ndarray:
         vectors = job.read(rows)  # (1 + others, width)
@@ -288,14 +275,7 @@ def _compare(
 
 
 def _compare_tokens(
-    served: Served,
-    request: Request,
-    query: str,
-    texts: Sequence[str],
-    *,
-    truncate: bool,
-    left: bool,
-    most: int | None = None,
+    served: Served, request: Request, query: str, texts: Sequence[str], truncation: Truncation, most: int | None
 ) -> ComputeJob:
     """Return the job of the late interaction of a query with texts, (texts,); the arguments are those of `_score`."""
     task = served.predictor.task
@@ -303,10 +283,10 @@ def _compare_tokens(
     if most is not None:
         documents = msgspec.structs.replace(task, length=min(task.length, most + SPECIAL)).vectors.tokens
     assert queries is not None and documents is not None
-    query, *others = _texts(served, request, [query, *texts], truncate=truncate, left=left)
+    query, *others = _texts(served, request, [query, *texts], truncation)
     samples = [
-        *served.frame_tokens(request, queries, [query], "query", truncate=truncate, left=left),
-        *served.frame_tokens(request, documents, others, "document", truncate=truncate, left=left),
+        *served.frame_tokens(request, queries, [query], "query", truncation),
+        *served.frame_tokens(request, documents, others, "document", truncation),
     ]
 
     def read(rows: list[np.ndarray]) -> np.ndarray:
@@ -316,7 +296,7 @@ def _compare_tokens(
     return ComputeJob(task.part, served.checked(request, samples), read)
 
 
-def _texts(served: Served, request: Request, texts: Sequence[str], *, truncate: bool, left: bool) -> list[str]:
+def _texts(served: Served, request: Request, texts: Sequence[str], truncation: Truncation) -> list[str]:
     """Return texts, of which the first one is compared with all others, within the limits.
 
     Raises:
@@ -325,14 +305,14 @@ def _texts(served: Served, request: Request, texts: Sequence[str], *, truncate: 
     if len(texts) < 2:
         *_, field = (field.encode_name for field in msgspec.structs.fields(request) if field.required)
         raise invalid(f"{argument(field)}: there is no text to compare")
-    return served.texts(request, texts, truncate=truncate, left=left, count=len(texts) - 1)
+    return served.texts(request, texts, truncation, count=len(texts) - 1)
 
 
 def _encode(
-    served: Served, request: Request, texts: Sequence[str], prompts: Sequence[str], *, truncate: bool, left: bool
+    served: Served, request: Request, texts: Sequence[str], prompts: Sequence[str], truncation: Truncation
 ) -> list[Ids]:
     """Return the token ids of texts after their prompts; see `_texts`."""
-    texts = _texts(served, request, texts, truncate=truncate, left=left)
+    texts = _texts(served, request, texts, truncation)
     return served.tokenizer.encode_many([prompt + text for prompt, text in zip(prompts, texts, strict=True)])
 
 

@@ -30,7 +30,7 @@ from unmask.serving.types import EmbedRequest, FillRequest, Limits
 from unmask.support.choices import PromptName
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
-from unmask.tasks.routes import Request, Route, TaskRequest, VectorsRequest, is_left
+from unmask.tasks.routes import Request, Route, TaskRequest, Truncation, VectorsRequest
 from unmask.tasks.rows import TextTask, as_rows, cut_longer
 from unmask.tasks.task import Vectors
 from unmask.tasks.token_vectors import TokenEncoder
@@ -45,6 +45,9 @@ ZERO_SHOT = "/pipeline/zero-shot-classification"
 """The route of models that classify texts by the names of labels."""
 RERANK = "/rerank"
 """The route of models that order texts by how well they answer a query."""
+
+
+REFUSED, TRUNCATED = Truncation(wanted=False), Truncation(wanted=True)
 
 
 def cut(ids: Ids, size: int | None, left: bool) -> Ids:
@@ -128,13 +131,13 @@ class Served:
         jobs = []
         if self.has("/embed"):
             ids = [np.zeros(1, np.int64)]
-            jobs.append(self.embed_ids(EmbedRequest(inputs=""), ids, normalize=True, dimensions=None, truncate=True))
+            jobs.append(self.embed_ids(EmbedRequest(inputs=""), ids, TRUNCATED, normalize=True, dimensions=None))
         if self.mask_head is not None:
             jobs.append(self.fill(FillRequest(inputs="[MASK]")))
         if self.route is not None:
             jobs.append(self.ask(self.route.request_to(self.model.task)))
         if self.token_vectors is not None:
-            samples = self.frame_tokens(EmbedRequest(inputs=""), self.token_vectors, ["a"], "query", truncate=True)
+            samples = self.frame_tokens(EmbedRequest(inputs=""), self.token_vectors, ["a"], "query", TRUNCATED)
             jobs.append(ComputeJob(self.predictor.task.part, samples, lambda rows: rows))
         for job in jobs:
             rows = self.compute(job.head, job.samples)
@@ -163,18 +166,16 @@ class Served:
 
     def embed(self, request: EmbedRequest) -> ComputeJob:
         """Return the job of `/embed`; it reads an array, (texts, dimensions)."""
-        truncate, left = bool(request.truncate), is_left(request.truncation_direction)
-        ids = self.encode(request, request.inputs, truncate=truncate, left=left, prompt_name=request.prompt_name)
-        normalize, dimensions = request.normalize, request.dimensions
-        return self.embed_ids(request, ids, normalize=normalize, dimensions=dimensions, truncate=truncate, left=left)
+        truncation = Truncation.of(request)
+        ids = self.encode(request, request.inputs, truncation, prompt_name=request.prompt_name)
+        return self.embed_ids(request, ids, truncation, normalize=request.normalize, dimensions=request.dimensions)
 
     def encode(
         self,
         request: Request,
         inputs: str | Sequence[str | int | list[int]],
+        truncation: Truncation,
         *,
-        truncate: bool,
-        left: bool = False,
         prompt_name: PromptName | None = None,
     ) -> list[Ids]:
         """Return the token ids of texts after their prompt, without special tokens.
@@ -182,8 +183,7 @@ class Served:
         Args:
             request: the request, whose fields refusals name.
             inputs: texts, or token ids with special ones.
-            truncate: see `EmbedRequest`.
-            left: whether texts are truncated at their beginning.
+            truncation: what is done with texts that are too long.
             prompt_name: see `EmbedRequest`.
 
         Raises:
@@ -191,7 +191,7 @@ class Served:
         """
         ids = self.given_ids(request, inputs)
         if ids is None:
-            texts = self.texts(request, cast("str | list[str]", inputs), truncate=truncate, left=left)
+            texts = self.texts(request, cast("str | list[str]", inputs), truncation)
             return self.tokenizer.encode_many([self.prompt_of(prompt_name) + text for text in texts])
         if prompt_name is not None:
             raise invalid(f"{argument('prompt_name')}: token ids have no prompt; put it into a text")
@@ -241,11 +241,10 @@ class Served:
         self,
         request: Request,
         ids: Sequence[np.ndarray],
+        truncation: Truncation,
         *,
         normalize: bool,
         dimensions: int | None,
-        truncate: bool,
-        left: bool = False,
         texts: Sequence[str] = (),
     ) -> ComputeJob:
         """Return the job of the vectors of texts that are tokenized already, without special tokens.
@@ -253,10 +252,9 @@ class Served:
         Args:
             request: the request, whose fields refusals name.
             ids: the token ids of each text.
+            truncation: what is done with texts that are too long.
             normalize: see `EmbedRequest`.
             dimensions: see `EmbedRequest`.
-            truncate: see `EmbedRequest`.
-            left: whether texts are truncated at their beginning.
             texts: the texts, if they are in several fields.
 
         Raises:
@@ -265,7 +263,7 @@ class Served:
         width = self.model.vector_width
         if dimensions is not None and dimensions > width:
             raise invalid(f"{argument('dimensions')}: the vectors of this model have {width} dimensions")
-        samples = self.framed(request, ids, truncate=truncate, left=left, texts=texts)
+        samples = self.framed(request, ids, truncation, texts)
 
         length = dimensions or self.pooling.dimensions or width
 
@@ -276,13 +274,7 @@ class Served:
         return ComputeJob(self.vectors, samples, read, normalized=length if normalize else 0)
 
     def framed(
-        self,
-        request: Request,
-        ids: Sequence[np.ndarray],
-        *,
-        truncate: bool,
-        left: bool = False,
-        texts: Sequence[str] = (),
+        self, request: Request, ids: Sequence[np.ndarray], truncation: Truncation, texts: Sequence[str] = ()
     ) -> Sequence[Sample]:
         """Return texts, as token ids without special tokens, as samples; see `embed_ids`.
 
@@ -291,10 +283,10 @@ class Served:
         """
         frame = Frame.of(self.tokenizer)
         capacity = frame.capacity(self.longest, texts=1)
-        if not truncate and (long := [number for number, of in enumerate(ids) if len(of) > capacity]):
+        if not truncation.wanted and (long := [number for number, of in enumerate(ids) if len(of) > capacity]):
             most = f"{capacity} tokens besides special ones"
             raise invalid(too_long(request, most, [texts[number] for number in long] if texts else ()))
-        return self.checked(request, [frame.wrap(cut(text_ids, capacity, left)) for text_ids in ids])
+        return self.checked(request, [frame.wrap(cut(text_ids, capacity, truncation.left)) for text_ids in ids])
 
     def frame_tokens(
         self,
@@ -302,19 +294,17 @@ class Served:
         encoder: TokenEncoder,
         texts: Sequence[str],
         name: PromptName,
-        *,
-        truncate: bool,
-        left: bool = False,
+        truncation: Truncation,
     ) -> Sequence[Sample]:
         """Return texts as samples whose tokens have vectors, for late interaction; see `embed_ids`.
 
         Raises:
             Refusal: a text is too long, or should be truncated at its beginning.
         """
-        if left:
+        if truncation.left:
             raise invalid(f'{argument("truncation_direction")}: this model truncates texts at their end; pass "right"')
         samples, were_cut, _ = encoder.frame_texts(self.tokenizer, as_rows(texts), name)
-        if not truncate and (long := [text for text, was_cut in zip(texts, were_cut, strict=True) if was_cut]):
+        if not truncation.wanted and (long := [text for text, was_cut in zip(texts, were_cut, strict=True) if was_cut]):
             most = encoder.query_length if name == "query" else encoder.length
             raise invalid(too_long(request, f"{most} tokens, special ones included", long))
         return self.checked(request, samples)
@@ -361,9 +351,9 @@ class Served:
         """Return the job of the model's task for texts or token ids; see `ask`."""
         task, route = self.predictor.task, self.route
         assert route is not None
-        truncate, left = bool(request.truncate), request.left
-        ids = self.encode(request, request.inputs, truncate=truncate, left=left, prompt_name=request.prompt_name)
-        samples = self.framed(request, ids, truncate=truncate, left=left)
+        truncation = Truncation.of(request)
+        ids = self.encode(request, request.inputs, truncation, prompt_name=request.prompt_name)
+        samples = self.framed(request, ids, truncation)
         framed = task.frame(self.tokenizer, task.from_texts([""] * len(ids)), self.predictor.labels, gold=False)
         answer = route.answer
         return ComputeJob(task.part, samples, lambda rows: answer(task, request, framed.read(rows), None))
@@ -412,9 +402,8 @@ class Served:
         self,
         request: Request,
         inputs: str | Sequence[str],
+        truncation: Truncation = REFUSED,
         *,
-        truncate: bool = False,
-        left: bool = False,
         count: int | None = None,
     ) -> list[str]:
         """Return texts whose number and length are within the limits; truncated ones, if that is asked for.
@@ -422,8 +411,7 @@ class Served:
         Args:
             request: the request, whose fields refusals name.
             inputs: its texts.
-            truncate: whether texts with too many characters are truncated.
-            left: whether they are truncated at their beginning.
+            truncation: what is done with texts that have too many characters.
             count: number of inputs; None: that of the texts.
 
         Raises:
@@ -437,11 +425,11 @@ class Served:
         if empty := [text for text in texts if not text.strip()]:
             raise invalid(f"{field_of(request, empty)}: a text is empty")
         long = [text for text in texts if len(text) > limits.characters]
-        if long and not truncate:
+        if long and not truncation.wanted:
             raise invalid(
                 f"{field_of(request, long)}: a text has more than {limits.characters:,} characters; shorten it"
             )
-        return [text[-limits.characters :] if left else text[: limits.characters] for text in texts]
+        return [text[-limits.characters :] if truncation.left else text[: limits.characters] for text in texts]
 
     def checked(self, request: Request, samples: Sequence[Sample]) -> Sequence[Sample]:
         """Return samples whose number of tokens is within the limits.

@@ -24,7 +24,7 @@ from unmask.serving.types import (
     TokenizeRequest,
 )
 from unmask.support.messages import argument
-from unmask.tasks.routes import is_left
+from unmask.tasks.routes import Truncation
 from unmask.tasks.rows import as_rows
 
 
@@ -71,17 +71,16 @@ def embed_all(served: Served, request: EmbedAllRequest) -> ComputeJob:
         Refusal: a text is empty or too long, or there are too many texts, tokens or numbers, or none; or a model of
             late interaction is given token ids.
     """
-    truncate, left = bool(request.truncate), is_left(request.truncation_direction)
-    encoder, tokens = served.model.encoder, served.token_vectors
+    truncation, encoder, tokens = Truncation.of(request), served.model.encoder, served.token_vectors
     if tokens is not None:
         if served.given_ids(request, request.inputs) is not None:
             raise invalid(f"{argument('inputs')}: this model adds tokens to queries and documents; pass texts")
-        texts = served.texts(request, cast("str | list[str]", request.inputs), truncate=truncate)
+        texts = served.texts(request, cast("str | list[str]", request.inputs), truncation)
         name = request.prompt_name or "document"
-        samples, width = served.frame_tokens(request, tokens, texts, name, truncate=truncate, left=left), tokens.width
+        samples, width = served.frame_tokens(request, tokens, texts, name, truncation), tokens.width
     else:
-        ids = served.encode(request, request.inputs, truncate=truncate, left=left, prompt_name=request.prompt_name)
-        samples, width = served.framed(request, ids, truncate=truncate, left=left), encoder.width
+        ids = served.encode(request, request.inputs, truncation, prompt_name=request.prompt_name)
+        samples, width = served.framed(request, ids, truncation), encoder.width
     if total_length(samples) * width > served.limits.values:
         raise too_large(f"{argument('inputs')}: more than {served.limits.values:,} numbers; send several requests")
     if tokens is not None:
@@ -92,7 +91,7 @@ def embed_all(served: Served, request: EmbedAllRequest) -> ComputeJob:
 def features(served: Served, request: FeaturesRequest) -> ComputeJob:
     """Return the job of `/features`; it reads the hidden states of each text."""
     encoder = served.model.encoder
-    texts = served.texts(request, request.inputs, truncate=request.truncate)
+    texts = served.texts(request, request.inputs, Truncation(request.truncate))
     layers = resolve_layers(request.layers, encoder.num_layers)
     words = frame_words(served.tokenizer, as_rows(texts), served.readable)
     if words.cut and not request.truncate:

@@ -18,7 +18,7 @@ from msgspec import Meta
 from unmask.inference.fill import Mask
 from unmask.support.choices import PromptName
 from unmask.tasks.explained import Explanation
-from unmask.tasks.routes import Direction, Request, Texts, TextsOrIds, VectorsRequest
+from unmask.tasks.routes import Request, Texts, VectorsRequest
 
 Layers = Annotated[tuple[Annotated[int, Meta(ge=-1000, le=1000)], ...], Meta(min_length=1, max_length=100)]
 EmbedResponse = list[list[float]]
@@ -85,7 +85,7 @@ class Parameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Base class of the parameters of a pipeline."""
 
 
-class EmbedRequest(Request):
+class EmbedRequest(VectorsRequest):
     """Texts whose vectors are wanted.
 
     Attributes:
@@ -97,11 +97,7 @@ class EmbedRequest(Request):
         dimensions: number of first dimensions to return; None: all.
     """
 
-    inputs: TextsOrIds
     normalize: bool = True
-    truncate: bool | None = False
-    truncation_direction: Direction = "right"
-    prompt_name: PromptName | None = None
     dimensions: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
 
 

@@ -1,4 +1,4 @@
-"""The Hugging Face Hub: names of repositories, and errors of huggingface_hub as `UserError`s.
+"""The Hugging Face Hub: names of repositories, metadata of cards, and errors of huggingface_hub as `UserError`s.
 
 Input: NAMESPACE/NAME or NAMESPACE/NAME@REVISION in place of a path. A name in whose place something exists, or that
 starts in an existing folder, is a path. The library (the extra `hub`) has the cache, and reads HF_ENDPOINT, HF_HOME,
@@ -16,6 +16,8 @@ from typing import Any
 from unmask.support.errors import UserError
 
 _PART = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"
+METADATA = re.compile(r"\ufeff?---[ \t]*\n(.*?)\n---[ \t]*(?:\n|\Z)", re.DOTALL)
+"""The YAML at the beginning of the card (README.md) of a model or a data set."""
 NAME = re.compile(rf"({_PART}/{_PART})(?:@([A-Za-z0-9][A-Za-z0-9._/-]{{0,199}}))?")
 """A name, and its revision."""
 

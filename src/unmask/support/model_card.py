@@ -20,13 +20,13 @@ import msgspec
 
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError, nearest
+from unmask.support.hub import METADATA
 
 NAME = "README.md"
 LARGEST = 1 << 20
 """Number of bytes of a card that are read."""
 BASE_LICENSE = "base_model_license"
 """Key, of our own, of the license that the card of the base model states."""
-_YAML = re.compile(r"\ufeff?---[ \t]*\n(.*?)\n---[ \t]*(?:\n|\Z)", re.DOTALL)
 _UNPRINTABLE = re.compile(r"[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 """Characters that JSON has in texts as they are, and YAML does not."""
 _ID = re.compile(r"[\w.+-]+(/[\w.+-]+)?")
@@ -258,7 +258,7 @@ def read_card(directory: Path) -> str:
 
 def read_metadata(card: str) -> dict[str, Any]:
     """Return the metadata of a card; empty if it has none that is valid YAML, or PyYAML is not installed."""
-    match = _YAML.match(card)
+    match = METADATA.match(card)
     if match is None:
         return {}
     try:
@@ -282,7 +282,7 @@ def complete_card(directory: Path, settings: CardSettings) -> dict[str, Any]:
         UserError: its metadata cannot be read.
     """
     card = (directory / NAME).read_bytes().decode("utf8", "surrogateescape").replace("\r\n", "\n")
-    metadata, match = read_metadata(card), _YAML.match(card)
+    metadata, match = read_metadata(card), METADATA.match(card)
     if match is not None and not metadata and match[1].strip():
         raise UserError("its YAML is broken", file=directory / NAME, remedy="repair it, or install PyYAML")
     given: dict[str, Any] = {"license": settings.license, "language": list(settings.languages)}

@@ -10,7 +10,6 @@ with segments 0 and 1. Texts that are too long are truncated at the end; in a pa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -46,7 +45,7 @@ from unmask.tasks.pooled_head import (
     weights_of,
 )
 from unmask.tasks.routes import Scored
-from unmask.tasks.rows import TextTask, are_pairs, passages, with_labels
+from unmask.tasks.rows import TextTask, are_pairs, joined_texts, passages, scores_of, with_labels
 from unmask.tasks.task import Columns, Framed, Notes, Paths, Training
 from unmask.tasks.tuning import (
     Temperature,
@@ -226,23 +225,19 @@ class Classification(TextTask, frozen=True, kw_only=True, tag="classification"):
         targets = {"classification": np.array(label_numbers(examples, labels), np.int64)[:, None]} if gold else None
         if targets and are_soft(examples):
             targets[SOFT] = soft_labels(examples, labels).astype(np.float32)
-        texts = self.frame_texts(tokenizer, examples, targets)
 
-        def read(logits: Sequence[np.ndarray]) -> list[Prediction]:
-            if not logits:
-                return []
+        def read(logits: np.ndarray, was_cut: Sequence[bool]) -> list[Prediction]:
             # in float64: those of float32 do not sum to 1 as exactly as scikit-learn expects
-            probabilities = softmax(texts.mean(logits).astype(np.float64) / divisor(self.temperature))
+            probabilities = softmax(logits.astype(np.float64) / divisor(self.temperature))
             chosen = [labels[number] for number in self._choose(probabilities)]
             return [
                 Prediction(
                     row.values["text"], label, dict(zip(labels, each, strict=True)), row.values.get("text_b"), cut
                 )
-                for row, label, each, cut in zip(examples, chosen, probabilities.tolist(), texts.cut, strict=True)
+                for row, label, each, cut in zip(examples, chosen, probabilities.tolist(), was_cut, strict=True)
             ]
 
-        words = partial(self.sample_words, tokenizer, examples, texts)
-        return Framed(texts.samples, read, texts.notes, texts.mean, texts.cut, words)
+        return self.framed(tokenizer, examples, targets, read)
 
     @property
     def controls(self) -> dict[str, Any]:
@@ -271,8 +266,7 @@ class Classification(TextTask, frozen=True, kw_only=True, tag="classification"):
         measure = metrics.measure(*gold_and_predicted(examples, predictions, labels), len(labels), positive)
         if not are_soft(examples):
             return measure
-        probabilities = np.array([[prediction.scores[label] for label in labels] for prediction in predictions])
-        return metrics.with_soft_labels(measure, soft_labels(examples, labels), probabilities)
+        return metrics.with_soft_labels(measure, soft_labels(examples, labels), scores_of(predictions, labels))
 
     def constants(self, labels: Sequence[str]) -> list[Prediction]:
         """See `Task`: each of the labels."""
@@ -314,7 +308,7 @@ class Classification(TextTask, frozen=True, kw_only=True, tag="classification"):
         """
         gold, predicted = gold_and_predicted(examples, predictions, labels)
         has, gets = (numbers[:, None] == np.arange(len(labels)) for numbers in (gold, predicted))  # (examples, labels)
-        probabilities = np.array([[prediction.scores[label] for label in labels] for prediction in predictions])
+        probabilities = scores_of(predictions, labels)
         votes = votes_of(examples)
         large = len(labels) > MAX_CONFUSION
         return {
@@ -347,8 +341,7 @@ class Classification(TextTask, frozen=True, kw_only=True, tag="classification"):
 
     def line(self, prediction: Prediction) -> str:
         """See `Task`."""
-        texts = "\t".join(text for text in (prediction.text, prediction.text_b) if text is not None)
-        return f"{prediction.label}\t{prediction.scores[prediction.label]:.3f}\t{texts}"
+        return f"{prediction.label}\t{prediction.scores[prediction.label]:.3f}\t{joined_texts(prediction)}"
 
 
 class ClassificationHead(ProbedHead):
@@ -408,5 +401,4 @@ def gold_and_predicted(
 def _probabilities(examples: Sequence[Row], predictions: Sequence[Prediction]) -> tuple[np.ndarray, np.ndarray]:
     """Return the probability of each label, (examples, labels), and the index of each gold label."""
     names = tuple(predictions[0].scores)
-    probabilities = np.array([list(prediction.scores.values()) for prediction in predictions])
-    return probabilities, np.array(label_numbers(examples, names))
+    return scores_of(predictions, names), np.array(label_numbers(examples, names))

@@ -212,7 +212,7 @@ class Extraction(Task, frozen=True, kw_only=True):
         """
         if history:
             raise UserError(
-                f"models of {self.part.replace('_', ' ')} read no history",
+                f"models of {self.title} read no history",
                 remedy=f"leave it out, or fine-tune a model on dialogues: {call('finetune', 'quac')}",
             )
         return Question("", question, only_passage(self, question, passage))
@@ -303,7 +303,7 @@ def only_passage(task: Task, question: str, passage: Texts) -> str:
         passage = passage[0]
     if not isinstance(passage, str) and isinstance(passage, Mapping | Sequence):
         raise UserError(
-            f"models of {task.part.replace('_', ' ')} read one passage, without a title",
+            f"models of {task.title} read one passage, without a title",
             remedy=f"give one, or fine-tune a model on several: {call('finetune', 'hotpotqa')}",
         )
     check_asked(question, passage)

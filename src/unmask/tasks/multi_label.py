@@ -13,7 +13,6 @@ cross-entropy.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -40,7 +39,7 @@ from unmask.tasks.gold_labels import are_soft, soft_labels, sort_labels, votes_o
 from unmask.tasks.mistakes import Mistake
 from unmask.tasks.pooled_head import ProbedHead, Weights, binary_focal_loss, check_focal, check_weights, weights_of
 from unmask.tasks.routes import Scored
-from unmask.tasks.rows import TextTask, are_pairs, passages
+from unmask.tasks.rows import TextTask, are_pairs, joined_texts, passages, scores_of
 from unmask.tasks.task import Columns, Framed, Notes, Paths, Training
 from unmask.tasks.tuning import (
     RARE,
@@ -176,7 +175,7 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, tag="multi-label"):
     def tune(self, examples: Sequence[Row], predictions: Sequence[Labels]) -> MultiLabel:
         """See `Task`: the temperature with the smallest loss, then the thresholds."""
         names = tuple(predictions[0].scores)
-        gold, probabilities = _gold(examples, names), _probabilities(predictions, names)
+        gold, probabilities = _gold(examples, names), scores_of(predictions, names)
         temperature, threshold = self.temperature, self.threshold
         if temperature == "tuned":
             temperature = find_temperature(_both(probabilities), gold.reshape(-1).astype(int))
@@ -199,14 +198,11 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, tag="multi-label"):
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`."""
         targets = {"multi_label": soft_labels(examples, labels).astype(np.float32)} if gold else None
-        texts = self.frame_texts(tokenizer, examples, targets)
 
-        def read(logits: Sequence[np.ndarray]) -> list[Labels]:
-            if not logits:
-                return []
+        def read(logits: np.ndarray, cut: Sequence[bool]) -> list[Labels]:
             predictions = []
             thresholds = self.thresholds(len(labels))
-            for row, values, was_cut in zip(examples, texts.mean(logits), texts.cut, strict=True):
+            for row, values, was_cut in zip(examples, logits, cut, strict=True):
                 probabilities = self._probabilities(values)
                 scores = dict(zip(labels, probabilities, strict=True))
                 chosen = tuple(
@@ -215,8 +211,7 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, tag="multi-label"):
                 predictions.append(Labels(row.values["text"], chosen, scores, row.values.get("text_b"), was_cut))
             return predictions
 
-        words = partial(self.sample_words, tokenizer, examples, texts)
-        return Framed(texts.samples, read, texts.notes, texts.mean, texts.cut, words)
+        return self.framed(tokenizer, examples, targets, read)
 
     def _probabilities(self, logits: np.ndarray) -> list[float]:
         """Return the probability of each label, given its logit, (labels,)."""
@@ -256,7 +251,7 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, tag="multi-label"):
 
     def measure(self, examples: Sequence[Row], predictions: Sequence[Labels], labels: Sequence[str]) -> Measure:
         """See `Task`."""
-        predicted, scores = _predicted(predictions, labels), _probabilities(predictions, labels)
+        predicted, scores = _predicted(predictions, labels), scores_of(predictions, labels)
         measure = metrics.measure_label_sets(_gold(examples, labels), predicted, scores)
         if not are_soft(examples):
             return measure
@@ -267,7 +262,7 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, tag="multi-label"):
 
         Of soft labels, also the distances by label; of votes, the agreement, a mean and by label.
         """
-        gold, probabilities = _gold(examples, labels), _probabilities(predictions, labels)
+        gold, probabilities = _gold(examples, labels), scores_of(predictions, labels)
         predicted = _predicted(predictions, labels)
         by_label = metrics.by_label(gold, predicted, probabilities, labels)
         details: dict[str, Any] = {"by_label": by_label}
@@ -294,7 +289,7 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, tag="multi-label"):
         """See `Task`: every label of every text is one decision."""
         names = tuple(predictions[0].scores)
         gold = _gold(examples, names).reshape(-1).astype(int)
-        return describe_calibration(_both(_probabilities(predictions, names)), gold, self.temperature)
+        return describe_calibration(_both(scores_of(predictions, names)), gold, self.temperature)
 
     def labelled(self, examples: Sequence[Row], predictions: Sequence[Labels]) -> list[Row]:
         """See `Task`."""
@@ -319,9 +314,8 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, tag="multi-label"):
 
     def line(self, prediction: Labels) -> str:
         """See `Task`."""
-        texts = "\t".join(text for text in (prediction.text, prediction.text_b) if text is not None)
         names = ", ".join(f"{name} {prediction.scores[name]:.3f}" for name in prediction.labels)
-        return f"{names or '(none)'}\t{texts}"
+        return f"{names or '(none)'}\t{joined_texts(prediction)}"
 
 
 class MultiLabelHead(ProbedHead):
@@ -395,11 +389,6 @@ def _gold(rows: Sequence[Row], labels: Sequence[str]) -> np.ndarray:
 def _predicted(predictions: Sequence[Labels], labels: Sequence[str]) -> np.ndarray:
     """Return which labels are predicted, (predictions, labels) bool."""
     return np.array([[label in prediction.labels for label in labels] for prediction in predictions], bool)
-
-
-def _probabilities(predictions: Sequence[Labels], labels: Sequence[str]) -> np.ndarray:
-    """Return the probability of each label, (predictions, labels)."""
-    return np.array([[prediction.scores[label] for label in labels] for prediction in predictions])
 
 
 def _both(probabilities: np.ndarray) -> np.ndarray:

@@ -178,7 +178,7 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
 
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`: with `gold`, a sample per pair, or per query; otherwise, one per pair."""
-        framed = self.framed(tokenizer, examples, self.frame_texts(tokenizer, examples, None))
+        framed = self.frame_scored(tokenizer, examples)
         if not gold:
             return framed
         samples, notes = self._graded(framed.samples, examples)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import ClassVar, Literal
 
 import msgspec
@@ -34,7 +33,7 @@ from unmask.tasks.explained import Decision, Explanation
 from unmask.tasks.mistakes import Mistake
 from unmask.tasks.pooled_head import TextHead
 from unmask.tasks.routes import Scored
-from unmask.tasks.rows import FramedRows, TextTask, are_pairs, passages, with_labels
+from unmask.tasks.rows import TextTask, are_pairs, joined_texts, passages, with_labels
 from unmask.tasks.task import Columns, Framed, Notes, Paths, Reason, Refusals
 
 SCORE = "score"
@@ -93,21 +92,20 @@ class ScoreTask(TextTask, frozen=True, kw_only=True):
         """Whether its number is a probability: the sigmoid of what the head returns."""
         return self.activation == "sigmoid"
 
-    def framed(self, tokenizer: Tokenizer, examples: Sequence[Row], texts: FramedRows) -> Framed:
-        """Return framed texts, or pairs, and how numbers are read of what the head returns for them."""
+    def frame_scored(
+        self, tokenizer: Tokenizer, examples: Sequence[Row], targets: Mapping[str, np.ndarray] | None = None
+    ) -> Framed:
+        """Return texts, or pairs, as samples, and how numbers are read of what the head returns for them."""
 
-        def read(outputs: Sequence[np.ndarray]) -> list[Score]:
-            if not outputs:
-                return []
-            means = torch.from_numpy(texts.mean(outputs)[:, 0]).double()  # (examples,): float32 has few numbers near 1
+        def read(outputs: np.ndarray, cut: Sequence[bool]) -> list[Score]:
+            means = torch.from_numpy(outputs[:, 0]).double()  # (examples,): float32 has few numbers near 1
             scores = (means.sigmoid() if self.is_probability else means).tolist()
             return [
                 Score(row.values["text"], score, row.values.get("text_b"), was_cut)
-                for row, score, was_cut in zip(examples, scores, texts.cut, strict=True)
+                for row, score, was_cut in zip(examples, scores, cut, strict=True)
             ]
 
-        words = partial(self.sample_words, tokenizer, examples, texts)
-        return Framed(texts.samples, read, texts.notes, texts.mean, texts.cut, words)
+        return self.framed(tokenizer, examples, targets, read)
 
     def rankable(self, predictions: Sequence[Score]) -> np.ndarray:
         """Return numbers in the order of the scores, which float32, as trec_eval has them, tells apart, too: of
@@ -129,8 +127,7 @@ class ScoreTask(TextTask, frozen=True, kw_only=True):
 
     def line(self, prediction: Score) -> str:
         """See `Task`."""
-        texts = "\t".join(text for text in (prediction.text, prediction.text_b) if text is not None)
-        return f"{prediction.score:.3f}\t{texts}"
+        return f"{prediction.score:.3f}\t{joined_texts(prediction)}"
 
 
 class Regression(ScoreTask, frozen=True, kw_only=True, tag="regression"):
@@ -209,7 +206,7 @@ class Regression(ScoreTask, frozen=True, kw_only=True, tag="regression"):
         if gold:
             values = (np.array(numbers(examples)) - (self.mean or 0.0)) / (self.deviation or 1.0)
             targets = {"regression": values.astype(np.float32)[:, None]}
-        return self.framed(tokenizer, examples, self.frame_texts(tokenizer, examples, targets))
+        return self.frame_scored(tokenizer, examples, targets)
 
     def measure(self, examples: Sequence[Row], predictions: Sequence[Score], labels: Sequence[str]) -> Measure:
         """See `Task`."""

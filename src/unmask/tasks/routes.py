@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import msgspec
 import numpy as np
@@ -28,9 +28,21 @@ Direction = Literal["right", "left", "Right", "Left"]
 """The end at which texts that are too long are truncated; Text Embeddings Inference spells it in both ways."""
 
 
-def is_left(direction: Direction) -> bool:
-    """Return whether texts are truncated at their beginning."""
-    return direction.lower() == "left"
+class Truncation(NamedTuple):
+    """What is done with texts that are too long.
+
+    Attributes:
+        wanted: whether they are truncated; otherwise they are refused.
+        left: whether they are truncated at their beginning.
+    """
+
+    wanted: bool
+    left: bool = False
+
+    @classmethod
+    def of(cls, request: Any) -> Truncation:
+        """Return what a request wants in its fields `truncate` and `truncation_direction`."""
+        return cls(bool(request.truncate), request.truncation_direction.lower() == "left")
 
 
 class Request(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -78,7 +90,7 @@ class VectorsRequest(TaskRequest):
     @property
     def left(self) -> bool:
         """See `TaskRequest`."""
-        return is_left(self.truncation_direction)
+        return Truncation.of(self).left
 
 
 class PredictRequest(TaskRequest):
@@ -99,7 +111,7 @@ class PredictRequest(TaskRequest):
     @property
     def left(self) -> bool:
         """See `TaskRequest`."""
-        return is_left(self.truncation_direction)
+        return Truncation.of(self).left
 
     @property
     def single(self) -> bool:

@@ -12,8 +12,9 @@ outputs is its output for the mean vector.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -38,7 +39,7 @@ from unmask.tasks.mistakes import Passage
 from unmask.tasks.passage_windows import window_starts
 from unmask.tasks.prediction_tables import TABLES, as_row, with_columns, write_table
 from unmask.tasks.routes import PREDICT, Route, Scored
-from unmask.tasks.task import Columns, Notes, Paths, Reason, Task
+from unmask.tasks.task import Columns, Framed, Notes, Paths, Reason, Task
 
 Size = TypeVar("Size", int, np.ndarray)
 
@@ -111,7 +112,7 @@ class RowTask(Task, frozen=True, kw_only=True):
         Raises:
             UserError: its predictions are no labels (`Task.exports`).
         """
-        raise UserError(f"predictions of {self.part.replace('_', ' ')} are not labels, as annotators import them")
+        raise UserError(f"predictions of {self.title} are not labels, as annotators import them")
 
 
 def as_rows(texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[Row]:
@@ -296,6 +297,16 @@ def cut_longer(first: Size, second: Size, capacity: int) -> tuple[Size, Size]:
     )
 
 
+def scores_of(predictions: Sequence[Any], labels: Sequence[str]) -> np.ndarray:
+    """Return the score of each label, (predictions, labels), of predictions with a score by label."""
+    return np.array([[prediction.scores[label] for label in labels] for prediction in predictions])
+
+
+def joined_texts(prediction: Any) -> str:
+    """Return the text, or the texts of a pair, that a prediction is about, for `Task.line`."""
+    return "\t".join(text for text in (prediction.text, prediction.text_b) if text is not None)
+
+
 def passages(row: Row) -> tuple[Passage, ...]:
     """Return the texts of a row as named passages."""
     if "text_b" not in row.values:
@@ -341,22 +352,38 @@ class TextTask(RowTask, frozen=True, kw_only=True):
         """See `Task`: the windows of a text."""
         return "windows" if self.windows > 1 else ""
 
-    def frame_texts(
-        self, tokenizer: Tokenizer, rows: Sequence[Row], labels: Mapping[str, np.ndarray] | None
-    ) -> FramedRows:
-        """Convert rows to samples, in the windows of the task; see `frame_rows`."""
-        return frame_rows(
-            tokenizer,
-            rows,
-            self.length,
-            pairs=self.pairs,
-            windows=self.windows,
-            stride=self.stride,
-            labels=labels,
+    def framed(
+        self,
+        tokenizer: Tokenizer,
+        rows: Sequence[Row],
+        labels: Mapping[str, np.ndarray] | None,
+        read: Callable[[np.ndarray, Sequence[bool]], list[Any]],
+    ) -> Framed:
+        """Convert rows to samples, in the windows of the task.
+
+        Args:
+            tokenizer: the tokenizer.
+            rows: the texts, or pairs of them.
+            labels: see `frame_rows`.
+            read: returns the predictions, given the means of the outputs of each row's samples, (rows, outputs), and
+                whether each row was truncated.
+
+        Raises:
+            UserError: see `frame_rows`.
+        """
+        sizes: dict[str, Any] = {"pairs": self.pairs, "windows": self.windows, "stride": self.stride}
+        texts = frame_rows(tokenizer, rows, self.length, **sizes, labels=labels)
+        return Framed(
+            texts.samples,
+            lambda outputs: read(texts.mean(outputs), texts.cut) if outputs else [],
+            texts.notes,
+            texts.mean,
+            texts.cut,
+            partial(self.sample_words, tokenizer, rows, texts),
         )
 
     def sample_words(self, tokenizer: Tokenizer, rows: Sequence[Row], framed: FramedRows, number: int) -> SampleWords:
-        """Return the words of a sample that `frame_texts` made; see `Framed.words`.
+        """Return the words of a sample that `framed` made; see `Framed.words`.
 
         Raises:
             UnexplainedError: the text is read in several windows.

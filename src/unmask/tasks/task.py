@@ -203,6 +203,16 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             raise ValueError("length must be at least 3")
 
     @property
+    def kind(self) -> str:
+        """Its `kind` in recipes, one of `unmask.tasks.TASKS`."""
+        return str(self.__struct_config__.tag)
+
+    @property
+    def title(self) -> str:
+        """Its name in messages."""
+        return self.part.replace("_", " ")
+
+    @property
     def grouped(self) -> str:
         """What a training sample is a group of, which auxiliary objectives cannot read; "": it is one sequence."""
         return ""
@@ -330,7 +340,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             UserError: the task does not accept plain texts.
         """
         usage = call("predict", model="MODEL", **self.card.usage)
-        raise UserError(f"this model is for {self.part.replace('_', ' ')}", remedy=f"query it with {usage}")
+        raise UserError(f"this model is for {self.title}", remedy=f"query it with {usage}")
 
     @abstractmethod
     def label_names(self, examples: Sequence[Any]) -> tuple[str, ...]:
@@ -468,7 +478,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Raises:
             UserError: the task does not support this.
         """
-        raise UserError(f"predictions of {self.part.replace('_', ' ')} cannot serve as labels")
+        raise UserError(f"predictions of {self.title} cannot serve as labels")
 
     @abstractmethod
     def mistakes(self, examples: Sequence[Any], predictions: Sequence[Any], labels: Sequence[str]) -> list[Mistake]:

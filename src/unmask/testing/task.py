@@ -221,7 +221,7 @@ def _estimate(model: Path, data: str | Path, folder: Path) -> None:
     from unmask.workflows.estimators import ESTIMATORS
 
     predictor = load(model, device="cpu")
-    kind = predictor.task.__struct_config__.tag
+    kind = predictor.task.kind
     if kind not in ESTIMATORS:
         raise UserError("no estimator of scikit-learn predicts this", remedy="use unmask.finetune")
     inputs, targets = ESTIMATORS[kind].examples(predictor.task.read([data], columns={}))

@@ -163,8 +163,7 @@ class Calibration:
                 text += f", {memory / 2**30:.1f} GiB of memory"
         if steps:
             display.say(text)
-        for line in self.stage_lines(steps):
-            display.say(line)
+        display.say(*self.stage_lines(steps))
         return steps
 
     def replanned(self, progress: Progress, display: Display) -> int:

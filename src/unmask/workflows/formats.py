@@ -106,8 +106,7 @@ def export(
     if format not in PROGRAMS:
         with new_directory(folder) as aside:
             notes = EXPORTERS[format](loaded, aside)
-        for note in notes:
-            display.say(note)
+        display.say(*notes)
         display.say(f"{format}: {folder}")
         return None
     wanted, examples, samples = Export(format, precision, head, target), list[Any](), list[Sample]()

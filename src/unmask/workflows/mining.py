@@ -172,8 +172,7 @@ def mine(
             replace_file(path, write_rows(path.suffix, table))
     if path is not None:
         notes.append(f"{counted(len(table), 'row')}: {path}")
-    for note in notes:
-        display.say(note)
+    display.say(*notes)
     return table
 
 

@@ -288,8 +288,7 @@ def suggest(
         if path is not None:
             examples, predictions = [each.example for each in chosen], [each.prediction for each in chosen]
             replace_file(path, content(path, task, examples, predictions, suggestions))
-    for note in (*summed(notes), *pool.notes()):
-        display.say(note)
+    display.say(*summed(notes), *pool.notes())
     if len(suggestions) < count:
         display.say(f"there are no more than {counted(len(suggestions), 'text')} to suggest")
     if path is not None:
@@ -344,7 +343,7 @@ def _task(predictor: Predictor) -> Task:
         return Classification(pairs=False)
     if task.part.replace("_", "-") not in TASKS:
         raise UserError(
-            f"a model for {task.part.replace('_', ' ')} does not suggest what to label",
+            f"a model for {task.title} does not suggest what to label",
             remedy=f"use one for {', '.join(TASKS)}, or an encoder that was not fine-tuned",
         )
     if not predictor.backend.has_layers:

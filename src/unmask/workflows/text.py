@@ -138,8 +138,7 @@ def extend_tokenizer(
     ):
         extension = extend.learn_tokens(old, texts, add=add, min_count=min_count, progress=_shows_progress(quiet))
         extension.tokenizer.save(aside, length=read_length(find_tokenizer(tokenizer)))
-    for line in extension.summary(add):
-        display.say(line)
+    display.say(*extension.summary(add))
     display.say(f"tokenizer with {extension.tokenizer.size:,} tokens: {out}")
     return extension.tokenizer
 
@@ -272,8 +271,7 @@ def _documents(
         yield refuse_none(read_documents(files, options, skipped), skipped, files), aside
     if skipped.count:
         display.say(f"skipped: {counted(skipped.count, 'document')}: " + "; ".join(skipped.places))
-    for note in skipped.notes():
-        display.say(note)
+    display.say(*skipped.notes())
 
 
 def _shows_progress(quiet: bool) -> bool:

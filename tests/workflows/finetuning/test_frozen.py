@@ -223,7 +223,7 @@ def test_an_interrupted_run_resumes_with_the_same_numbers(start, task, tmp_path,
     else:
         (path if left == "nothing" else path.with_suffix(".sha256")).unlink()
     said = []
-    monkeypatch.setattr(Display, "say", lambda self, text: said.append(text))
+    monkeypatch.setattr(Display, "say", lambda self, *texts: said.extend(texts))
     resumed = tune(start, task, tmp_path / "cut", *settings, downstream="rnn", resume=True)
     assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
     assert any("stored features are damaged" in text for text in said) == (left == "damaged features")

@@ -6,7 +6,6 @@ files Configuration"). Output: a `Card`. A key that changes how files are read, 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,11 +13,11 @@ from typing import Any, NoReturn
 
 from unmask.data.text.files import MAX_DOCUMENT, read_at_most
 from unmask.support.errors import UserError
+from unmask.support.hub import METADATA
 
 NAME = "README.md"
 DEFAULT = "default"
 """Name of the configuration that has none."""
-_YAML = re.compile(r"\ufeff?---[ \t]*\n(.*?)\n---[ \t]*(?:\n|\Z)", re.DOTALL)
 _KEYS = {"config_name", "data_files", "data_dir", "default", "description", "version"}
 _LISTS = ("dtype", "sequence", "list")
 
@@ -69,7 +68,7 @@ def read_card(folder: Path) -> Card:
             text = read_at_most(file, MAX_DOCUMENT).decode("utf8", "replace").replace("\r\n", "\n")
     except OSError as error:
         raise UserError(f"cannot be read ({error.strerror})", file=path) from error
-    match = _YAML.match(text)
+    match = METADATA.match(text)
     return _Parser(path).card(_parse(match[1], path)) if match else Card()
 
 

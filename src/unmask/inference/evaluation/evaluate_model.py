@@ -195,8 +195,7 @@ def _finished(result: dict[str, Any], start: float, display: Display) -> dict[st
     """Show the notes of a result, and return it, with its notes as they are shown and the seconds since `start`."""
     if "notes" in result:
         result = result | {"notes": [*map(rendered, result["notes"])]}
-    for note in result.get("notes", []):
-        display.say(note)
+    display.say(*result.get("notes", []))
     if compared := result.get("thresholds"):
         display.say(describe_effect(compared))
     return result | {"seconds": round(time.perf_counter() - start, 3)}

@@ -57,7 +57,6 @@ def evaluate_task(
     *,
     columns: ColumnNames | None = None,
     kind: str | None = None,
-    machine: Machine | None = None,
     against: Model | Predictor | None = None,
     errors: str | Path | None = None,
     trained_on: Data = (),
@@ -67,11 +66,10 @@ def evaluate_task(
     """Evaluate a fine-tuned model on labeled files; several files are one data set.
 
     Args:
-        model: the model to evaluate, or a predictor, which computes as it does itself.
+        model: a predictor, which computes as it does itself, or a model, in float32 on the best device.
         data: labeled files or examples in memory; see `unmask.data.labelled.table.as_sources`.
         columns: mapping of our column names to those of the files.
         kind: format of the files, if the suffix does not determine it.
-        machine: device and precision; None: float32 on the best device.
         against: a second model, evaluated on the same examples.
         errors: path of a page of the worst mistakes to write.
         trained_on: the examples that the model was trained on; the scores without those among them, and without those
@@ -93,9 +91,7 @@ def evaluate_task(
         if name not in METRICS:
             remedy = nearest(name, METRICS) if METRICS else "install the package that provides it"
             raise UserError(f"{argument('metrics', name)}: unknown", remedy=remedy)
-    predictor, other = (
-        Predictor(source, machine) if isinstance(source, Model) else source for source in (model, against)
-    )
+    predictor, other = (Predictor(source) if isinstance(source, Model) else source for source in (model, against))
     assert predictor is not None
     model = predictor.model
     if model.task is None:

@@ -48,9 +48,10 @@ class Display:
             stderr=True, quiet=quiet, highlight=False, soft_wrap=True, force_jupyter=plain, force_terminal=plain
         )
 
-    def say(self, text: str) -> None:
-        """Print a line."""
-        self.console.print("\n".join(map(printable, rendered(text).split("\n"))), markup=False)
+    def say(self, *texts: str) -> None:
+        """Print texts, each on a line of its own."""
+        for text in texts:
+            self.console.print("\n".join(map(printable, rendered(text).split("\n"))), markup=False)
 
     def show_evaluation(self, progress: RunProgress, metrics: Mapping[str, float]) -> None:
         """Print the result of an evaluation."""

@@ -159,7 +159,7 @@ def audit(
     notes: list[str] = []
     if loaded.task is not None:
         notes.append(
-            f"the model was fine-tuned for {loaded.task.part.replace('_', ' ')}; its encoder is used, to which labels "
+            f"the model was fine-tuned for {loaded.task.title}; its encoder is used, to which labels "
             "that it was trained on look right, also wrong ones"
         )
     reader = TASKS[kind]()
@@ -184,8 +184,7 @@ def audit(
         ranking = rank_examples(kind, TorchBackend(loaded, machine, display), examples, folds, notes, finetuned)
         if written or shown:
             _write(kind, examples, others, ranking, written, shown)
-    for note in notes:
-        display.say(note)
+    display.say(*notes)
     return _result(kind, examples, ranking, notes)
 
 
@@ -212,7 +211,7 @@ def _task_of(task: Task | None) -> str:
     Raises:
         UserError: it was not, or its labels cannot be audited.
     """
-    kind = None if task is None else str(task.__struct_config__.tag)
+    kind = None if task is None else task.kind
     if kind not in RANKERS:
         why = "the model was not fine-tuned" if task is None else f"labels of {kind} cannot be audited"
         raise UserError(why, remedy=f"say what the labels are: {argument('task')} of {', '.join(RANKERS)}")

@@ -223,8 +223,7 @@ def settle_scoring(comparison: Comparison, name: str, data: TaskData) -> dict[st
     averaged = [arm_name for arm_name, arm in comparison.named_arms().items() if arm.use == "average"]
     if averaged and task.build(HeadSpec(1), parts.labels).at != "summary":
         raise UserError(
-            f"arm '{averaged[0]}', {source}: an average is one vector per text, but "
-            f"{task.part.replace('_', ' ')} needs one per token",
+            f"arm '{averaged[0]}', {source}: an average is one vector per text, but {task.title} needs one per token",
             remedy="choose another use of the arm: frozen or rnn",
         )
     recipe = msgspec.structs.replace(recipe, task=task)

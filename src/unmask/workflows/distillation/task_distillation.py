@@ -152,7 +152,7 @@ def _student(lesson: Lesson, teacher: Model) -> tuple[Model, str]:
 
 def _resolve(lesson: Lesson, task: Task, student: Model, data: Examples, teacher: Teacher) -> FinetuningRecipe:
     """Return the recipe: the rule of fine-tuning, the objectives of the student's recipe, the task of the teacher."""
-    kind, tokens = str(task.__struct_config__.tag), student.tokens
+    kind, tokens = task.kind, student.tokens
     table: Any = defaults(kind, student.encoder.settings, len(data.train), pretrained=tokens != 0, tokens=tokens)
     objectives = lesson.recipe.objectives
     taught = {

@@ -26,10 +26,9 @@ MIN_EVALUATED = 50
 
 def announce(ready: Prepared, display: Display) -> None:
     """Print what was repaired, truncated or left out in the examples, and the main settings of the run."""
-    for note in (*ready.notes, *ready.train.notes, *(f"dev: {note}" for note in ready.held.notes)):
-        display.say(note)
+    display.say(*ready.notes, *ready.train.notes, *(f"dev: {note}" for note in ready.held.notes))
     base, recipe, data, source = ready.base, ready.recipe, ready.data, ready.source
-    title = recipe.task.part.replace("_", " ")
+    title = recipe.task.title
     previous = f" (its own is for {', '.join(base.labels)})" if base.labels else ""
     replaced = recipe.probe and tuple(base.labels) == tuple(data.labels)
     new = [*base.created, *(() if ready.reuses_head or replaced else (f"the {title} head{previous}",))]

@@ -21,7 +21,7 @@ def check_effects(recipe: FinetuningRecipe, body: Encoder, teacher: Teacher | No
         recipe.task.check("frozen")
     if recipe.probe and not recipe.task.training.probe:
         raise UserError(
-            f"probe fits heads that classify texts, not that of {recipe.task.part.replace('_', ' ')}",
+            f"probe fits heads that classify texts, not that of {recipe.task.title}",
             remedy="remove it",
         )
     if recipe.probe and recipe.budget.epochs == 0:
@@ -30,7 +30,7 @@ def check_effects(recipe: FinetuningRecipe, body: Encoder, teacher: Teacher | No
         recipe.task.check("downstream")
     for name, settings in recipe.objectives.items():
         if recipe.task.grouped:
-            title, windows = recipe.task.part.replace("_", " "), recipe.task.grouped == "windows"
+            title, windows = recipe.task.title, recipe.task.grouped == "windows"
             instead = f" or {setting('task.windows', 1)} and {setting('task.stride', 0)}" if windows else ""
             raise UserError(
                 f"objective.{name} does not work with {title}, whose examples are groups of {recipe.task.grouped}",

@@ -115,8 +115,7 @@ def prepare(job: FinetuningJob, machine: Machine, display: Display, *, choosing:
     read = read_examples(asked, job.files, base, hold_out=not job.all_examples)
     chosen = drawn(read.train, job.examples, table | dict(job.settings))
     absent = describe_absent(asked, read.train, chosen) if job.examples else []
-    for note in (*read.notes, *absent):
-        display.say(note)
+    display.say(*read.notes, *absent)
     read = replace(read, train=chosen)
     data = read.inner(asked) if choosing else read
     few = few_labels(job, data.train, len(data.labels), tokens=base.tokens, marked=base.marks_pairs)
@@ -241,7 +240,7 @@ def build_learner(
     adopted = recipe.task.head.adopts
     if adopted and adopted not in base.heads:
         raise UserError(
-            f"{recipe.task.part.replace('_', ' ')} needs the {adopted} head of the model, which it has not",
+            f"{recipe.task.title} needs the {adopted} head of the model, which it has not",
             remedy="use a model as it was pretrained, such as a ForMaskedLM of transformers",
         )
     head = recipe.task.build_on(body, labels)

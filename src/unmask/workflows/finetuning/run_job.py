@@ -139,8 +139,7 @@ def run_prepared(
     if metrics := result["metrics"]:
         names = {name: metric_name(name, result.get("positive")) for name in metrics}
         display.say("dev: " + ", ".join(f"{names[name]} {value:.2f}" for name, value in metrics.items()))
-    for remark in (*result.get("warnings", ()), *remarks, f"model: {run.model}"):
-        display.say(remark)
+    display.say(*result.get("warnings", ()), *remarks, f"model: {run.model}")
     return run.model
 
 

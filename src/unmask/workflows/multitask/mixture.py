@@ -261,7 +261,7 @@ def _rule(
         per_sample = task.examples_per_sample(examples[name].train)
         number = len(examples[name].train)
         rule: dict[str, Any] = defaults(
-            str(task.__struct_config__.tag),
+            task.kind,
             base.encoder.settings,
             number,
             pretrained=start.pretrained,

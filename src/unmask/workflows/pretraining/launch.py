@@ -187,8 +187,7 @@ def pretrain(
             planned = limited(planned, corpus.train.num_tokens, changes)
         if not named:
             planned, lines = processes.lead(partial(choose, corpus, machine, planned, changes, processes.size))
-            for line in lines:
-                display.say(line)
+            display.say(*lines)
 
         def train(trial: Recipe, folder: Path, again: bool) -> Path:
             return pretrain_corpus(

@@ -146,8 +146,7 @@ def train_encoder(
         recipe = msgspec.structs.replace(recipe, encoder=start.model.encoder.settings)
         tokenizer = tokenizer.framed_as(start.model.tokenizer)
     check_vocabulary(recipe.encoder, tokenizer.pad, tokenizer.kind.name)
-    for note in check_words(recipe, tokenizer):
-        display.say(note)
+    display.say(*check_words(recipe, tokenizer))
     others = open_others(recipe, corpus)
     inputs = {"corpus": fingerprint(corpus), **start.inputs}
     inputs |= {f"corpus of stages[{number}]": fingerprint(other) for number, other in others.items()}
@@ -165,8 +164,7 @@ def train_encoder(
     source, heldout = _read(curriculum, recipe, corpus, read, display)
     other = general_batches(general, tokenizer, curriculum, HELDOUT_TOKENS, display.say) if general else []
     with processes, open_run(out, write(recipe), inputs, machine, processes, resume=resume) as run:
-        for line in (*start.changes, *start.warnings):
-            display.say(line)
+        display.say(*start.changes, *start.warnings)
         if created:
             display.say(f"newly initialized, because {start.source} lacks it: {', '.join(created)}")
         if start.model is None and recipe.initial_embeddings == "cooccurrence" and processes.is_main and not resume:
@@ -209,8 +207,7 @@ def train_encoder(
         if other:
             run.log({"kind": "general", "step": trainer.progress.step, **evaluate(learner, other, machine)})
         remarks = _finish(run, recipe, corpus, curriculum, trainer, start, metrics, display)
-    for warning in remarks.warnings:
-        display.say(warning)
+    display.say(*remarks.warnings)
     display.say(f"model: {run.model}")
     return run.model
 
