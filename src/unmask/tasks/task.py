@@ -458,6 +458,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """Return additional entries for the evaluation result."""
         return {}
 
+    def undefined(self, examples: Sequence[Any], predictions: Sequence[Any]) -> str:
+        """Return why metrics are undefined on these examples, so that they are reported as 0, or ""."""
+        return ""
+
     def calibration(self, examples: Sequence[Any], predictions: Sequence[Any]) -> dict[str, float]:
         """Return how far probabilities are from the share of right predictions, times 100; empty if there are none."""
         return {}

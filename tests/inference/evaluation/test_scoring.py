@@ -113,6 +113,21 @@ def test_the_same_prediction_for_all_examples_is_noted(tokenizer, tmp_path, task
     assert "warnings" not in score_examples(Predictor(constant), examples[:1])
 
 
+def test_undefined_correlations_are_noted(tokenizer, tmp_path):
+    path = tmp_path / "data.tsv"
+    path.write_text("text\tscore\na\t1\nb\t1.0\n")
+    note = "the gold number of all 2 examples is the same: correlations are undefined, and reported as 0"
+    assert note in evaluate_task(model(tokenizer, Regression(length=16)), [path], columns={})["notes"]
+
+
+def test_a_tagger_whose_labels_have_no_names_is_refused(tokenizer, tmp_path):
+    path = tmp_path / "data.conll"
+    path.write_text("a B-X\n\nb O\n")
+    unnamed = model(tokenizer, TokenClassification(length=16), ("LABEL_0", "LABEL_1"))
+    with pytest.raises(UserError, match=r"a label of this model: 'LABEL_0' is not a tag .*; name its labels under id2"):
+        evaluate_task(unnamed, [path], columns={})
+
+
 def test_the_score_of_one_prediction_for_all_examples(tmp_path):
     """In 30 draws: the highest that scikit-learn finds over all predictions of that kind."""
     rng = np.random.default_rng(0)

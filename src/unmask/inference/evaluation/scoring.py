@@ -188,7 +188,10 @@ def _scores(
 
 
 def describe_constant(task: Task, examples: Sequence[Any], predictions: Sequence[Any]) -> str:
-    """Return a warning that a model predicts the same labels for all examples, which differ in theirs, or ""."""
+    """Return a warning that a model predicts the same for all examples, though they differ, or of undefined metrics; or
+    ""."""
+    if told := task.undefined(examples, predictions):
+        return told
     if len({task.labels_of(example) for example in examples}) < 2:
         return ""
     predicted = {task.labels_of(example) for example in task.labelled(examples, predictions)}
