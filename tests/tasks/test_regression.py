@@ -49,8 +49,8 @@ def test_D17_a_label_that_is_not_a_number_is_named(tmp_path, value, name):
     (tmp_path / name).write_text("\n".join(lines))
     with pytest.raises(UserError) as error:
         TASK.read([tmp_path / name], columns={})
-    remedy = "; write a decimal point, and nothing between thousands" if "," in value else ""
-    assert str(error.value) == f"{tmp_path / name}:3: the label '{value}' is not a number{remedy}"
+    remedy = "a decimal point, and nothing between thousands" if "," in value else "the number alone; "
+    assert str(error.value).startswith(f"{tmp_path / name}:3: the label '{value}' is not a number; write {remedy}")
     assert len(TASK.read([tmp_path / name], columns={}, gold=False)) == 2 + (name == "a.jsonl"), (
         "labels are not read for prediction"
     )
@@ -310,6 +310,11 @@ def test_undefined_correlations_are_told(pairs):
 def test_equal_numbers_are_refused_after_holding_out_too():
     with pytest.raises(UserError, match="all 2 examples have the same number"):
         TASK.settle(make("1", "1.0"), ())
+
+
+def test_what_to_do_about_words_is_said():
+    with pytest.raises(UserError, match=r"the label '4 stars' is not a number; write the number alone; names of cl"):
+        numbers(make("4", "4 stars"))
 
 
 @pytest.mark.parametrize(("value", "message"), [("1_0", "is not a number"), ("1e60", "is too large")])

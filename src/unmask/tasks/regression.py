@@ -29,6 +29,7 @@ from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.objectives.objective import Part
 from unmask.support.errors import UserError, counted
+from unmask.support.messages import call
 from unmask.support.model_card import Card
 from unmask.tasks.explained import Decision, Explanation
 from unmask.tasks.mistakes import Mistake
@@ -394,7 +395,9 @@ def numbers(rows: Sequence[Row]) -> list[float]:
         if math.isfinite(value) and abs(value) > LARGEST:
             raise UserError(f"the label '{text}' is too large", file=row.file, line=row.line)
         if not math.isfinite(value):
-            remedy = "write a decimal point, and nothing between thousands" if "," in text else ""
+            remedy = f"write the number alone; names of classes are for {call('finetune', 'classification')}"
+            if "," in text:
+                remedy = "write a decimal point, and nothing between thousands"
             raise UserError(f"the label '{text}' is not a number", file=row.file, line=row.line, remedy=remedy)
         values.append(value)
     return values

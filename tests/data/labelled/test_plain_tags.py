@@ -83,6 +83,7 @@ def test_columns_that_are_quoted_as_csv_are_told(separator, quoting, rows):
         ["B-PER", "O", "LABEL_0"],
         *(["*", tag] for tag in ("(PER*", "(PER)", "*)", "*))", "(ARG0(PER*")),
         *(["N", f"{role}{separator}PER"] for role in "BIb" for separator in "_.:/|–—−‐~"),
+        *(["N", tag] for tag in ("0.98", "1.0", ".5", '"N"')),
     ],
 )
 def test_misspelled_tags_are_refused_wherever_they_are(tmp_path, tags):

@@ -120,6 +120,13 @@ def test_undefined_correlations_are_noted(tokenizer, tmp_path):
     assert note in evaluate_task(model(tokenizer, Regression(length=16)), [path], columns={})["notes"]
 
 
+def test_a_file_is_scored_once(tokenizer, tmp_path):
+    path = tmp_path / "data.tsv"
+    path.write_text("text\tscore\na\t1\nb\t2\n")
+    with pytest.raises(UserError, match=r"data\.tsv: the file is given twice"):
+        evaluate_task(model(tokenizer, Regression(length=16)), [path, str(path)], columns={})
+
+
 def test_a_tagger_whose_labels_have_no_names_is_refused(tokenizer, tmp_path):
     path = tmp_path / "data.conll"
     path.write_text("a B-X\n\nb O\n")
@@ -256,9 +263,10 @@ def test_the_page_has_the_worst_first(tokenizer, pairs, tmp_path, kind):
     assert scored == {name: it for name, it in result.items() if name not in ("notes", "calibration")}
 
 
-def test_several_files_are_one_set(tokenizer, pairs):
-    made = model(tokenizer, Regression(length=16))
-    one, two = (evaluate_task(made, [pairs] * times, columns={}) for times in (1, 2))
+def test_several_files_are_one_set(tokenizer, pairs, tmp_path):
+    made, again = model(tokenizer, Regression(length=16)), tmp_path / f"again{pairs.suffix}"
+    again.write_bytes(pairs.read_bytes())
+    one, two = (evaluate_task(made, paths, columns={}) for paths in ([pairs], [pairs, again]))
     assert two["examples"] == 2 * one["examples"] == 80
     # in percent; scores in batches of other shapes are rounded differently, and those of random weights hardly differ
     assert two["metrics"] == pytest.approx(one["metrics"], abs=1e-3)

@@ -36,9 +36,9 @@ PREFIXES = ("BI", "BIES", "BMES", "BMEW", "BILU")
 """Sets of prefixes that may occur in the same file."""
 SUSPICIOUS = re.compile(r"[A-Za-z][\W_].+|[-_].+|[BIESLUMWbieslumwo0]")
 """Tags without a known prefix that are probably meant as tags of entities, if the file has the tag O too."""
-MISSPELLED = re.compile(r"[BIbi][\W_].+|\(.+[*)]|\*\)+|\"[^\"]+\"")
+MISSPELLED = re.compile(r"[BIbi][\W_].+|\(.+[*)]|\*\)+|\"[^\"]+\"|[01]?\.\d+")
 """Tags that are meant as others anyway, such as B_PER, B.PER and B–PER, also by brackets: (PER* and *), as in
-CoNLL-2005 and 2012; or that are quoted as in CSV."""
+CoNLL-2005 and 2012; that are quoted as in CSV; or probabilities, which taggers write into a last column."""
 UNQUOTED = "write the file without quotation marks around cells, as pandas does by to_csv(…, quoting=3)"
 """The remedy where words or tags are quoted as in CSV."""
 OUTSIDE = frozenset(("other", "outside", "none", "null", "nil", "_", "-", "0"))
