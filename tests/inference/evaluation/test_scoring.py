@@ -120,6 +120,20 @@ def test_undefined_correlations_are_noted(tokenizer, tmp_path):
     assert note in evaluate_task(model(tokenizer, Regression(length=16)), [path], columns={})["notes"]
 
 
+@pytest.mark.parametrize(
+    ("task", "labels", "lines"),
+    [
+        (MultiLabel(length=16), ("no", "yes"), ["text\tlabel", "a\t", "b\t"]),
+        (TokenClassification(length=16), ("B-X", "O"), ["a O", "", "b O", ""]),
+    ],
+)
+def test_nothing_to_find_is_noted(tokenizer, tmp_path, task, labels, lines):
+    path = tmp_path / ("data.conll" if isinstance(task, TokenClassification) else "data.tsv")
+    path.write_text("\n".join(lines))
+    note = "none of the 2 examples has a label: recall and F1 are undefined, and reported as 0"
+    assert note in evaluate_task(model(tokenizer, task, labels), [path], columns={})["notes"]
+
+
 def test_a_file_is_scored_once(tokenizer, tmp_path):
     path = tmp_path / "data.tsv"
     path.write_text("text\tscore\na\t1\nb\t2\n")
