@@ -74,6 +74,8 @@ def test_D17_an_unknown_label_is_named(tokenizer):
             r"name the labels of the model under id2label in its config\.json, or",
         ),
         ("maybe", ["no", "yes"], "correct the label, or train on a file that contains it"),
+        ("-1", ["0", "1", "2"], "if it stands for a missing label, remove these rows; otherwise correct the label"),
+        ("-", ["no", "yes"], "if it stands for a missing label, remove these rows; otherwise correct the label"),
     ],
 )
 def test_what_to_do_about_an_unknown_label_is_said(tokenizer, name, labels, remedy):

@@ -2,6 +2,7 @@
 
 import json
 import math
+import warnings
 from decimal import Decimal
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import pearsonr
 
 from unmask.data.batches.batch import collate
 from unmask.data.labelled.labelled_file import Row
@@ -47,8 +49,8 @@ def test_D17_a_label_that_is_not_a_number_is_named(tmp_path, value, name):
     (tmp_path / name).write_text("\n".join(lines))
     with pytest.raises(UserError) as error:
         TASK.read([tmp_path / name], columns={})
-    remedy = "; write a decimal point, and nothing between thousands" if "," in value else ""
-    assert str(error.value) == f"{tmp_path / name}:3: the label '{value}' is not a number{remedy}"
+    remedy = "a decimal point, and nothing between thousands" if "," in value else "the number alone; "
+    assert str(error.value).startswith(f"{tmp_path / name}:3: the label '{value}' is not a number; write {remedy}")
     assert len(TASK.read([tmp_path / name], columns={}, gold=False)) == 2 + (name == "a.jsonl"), (
         "labels are not read for prediction"
     )
@@ -290,9 +292,29 @@ def test_a_head_is_published_without_normalization(recipe):
     torch.testing.assert_close(again.state_dict(), head.state_dict(), rtol=1e-5, atol=1e-6)
 
 
+@given(st.lists(st.tuples(st.sampled_from(["1", "1.0", "2"]), st.sampled_from([0.5, 0.25])), min_size=2, max_size=5))
+def test_undefined_correlations_are_told(pairs):
+    """They are undefined where scipy's is no number."""
+    rows = make(*(gold for gold, _ in pairs))
+    told = TASK.undefined(rows, [Score("dog", score) for _, score in pairs])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        is_undefined = math.isnan(pearsonr(numbers(rows), [score for _, score in pairs]).statistic)
+    assert bool(told) == is_undefined
+    if told:
+        assert f"all {len(rows)} examples" in told
+        assert told.endswith(": correlations are undefined, and reported as 0")
+        assert ("gold" in told) == (len(set(numbers(rows))) == 1)
+
+
 def test_equal_numbers_are_refused_after_holding_out_too():
     with pytest.raises(UserError, match="all 2 examples have the same number"):
         TASK.settle(make("1", "1.0"), ())
+
+
+def test_what_to_do_about_words_is_said():
+    with pytest.raises(UserError, match=r"the label '4 stars' is not a number; write the number alone; names of cl"):
+        numbers(make("4", "4 stars"))
 
 
 @pytest.mark.parametrize(("value", "message"), [("1_0", "is not a number"), ("1e60", "is too large")])

@@ -27,7 +27,7 @@ from unmask.tasks.holding_out import choose_enough_units, choose_units
 from unmask.tasks.mistakes import Mark, Mistake, Passage
 from unmask.tasks.routes import Route, TagRequest
 from unmask.tasks.tagged import Entity, Tagged, marked
-from unmask.tasks.task import Columns, Notes, Paths, Task
+from unmask.tasks.task import Columns, Notes, Paths, Task, describe_nothing
 
 TAG = Route(
     "/tag",
@@ -62,6 +62,10 @@ class AnnotatedTask(Task, frozen=True, kw_only=True):
     def texts(self, example: TaggedSentence) -> tuple[str, ...]:
         """See `Task`."""
         return (example.text,)
+
+    def undefined(self, examples: Sequence[TaggedSentence], predictions: Sequence[Any]) -> str:
+        """See `Task`: recall and F1, if there is nothing to find."""
+        return describe_nothing([self.labels_of(example) for example in examples])
 
     def choose_held(
         self, examples: Sequence[TaggedSentence], identities: Identities, seed: int, notes: Notes = None

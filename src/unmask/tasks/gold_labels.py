@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from unmask.data.labelled.label_spellings import LONGEST_NUMBER, fold_label, shown
+from unmask.data.labelled.label_spellings import LONGEST_NUMBER, MAYBE_MISSING, NO_CLASS, fold_label, shown
 from unmask.data.labelled.labelled_file import Row
 from unmask.support.errors import UserError, counted
 from unmask.support.messages import setting
@@ -117,6 +117,8 @@ def unknown_label(name: str, row: Row, labels: Sequence[str]) -> UserError:
         remedy = f"write it as the model does: {shown(same)}"
     elif all(label == f"LABEL_{number}" for number, label in enumerate(labels)):
         remedy = f"name the labels of the model under id2label in its config.json, or write {labels[0]} and so on"
+    elif name == NO_CLASS or name in MAYBE_MISSING:
+        remedy = f"if it stands for a missing label, remove these rows; otherwise {remedy}"
     return UserError(
         f"unknown label {shown(name)}; the model knows {', '.join(labels)}",
         file=row.file,

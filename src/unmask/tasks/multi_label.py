@@ -40,7 +40,7 @@ from unmask.tasks.mistakes import Mistake
 from unmask.tasks.pooled_head import ProbedHead, Weights, binary_focal_loss, check_focal, check_weights, weights_of
 from unmask.tasks.routes import Scored
 from unmask.tasks.rows import TextTask, are_pairs, joined_texts, passages, scores_of
-from unmask.tasks.task import Columns, Framed, Notes, Paths, Training
+from unmask.tasks.task import Columns, Framed, Notes, Paths, Training, describe_nothing
 from unmask.tasks.tuning import (
     RARE,
     Temperature,
@@ -256,6 +256,10 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, tag="multi-label"):
         if not are_soft(examples):
             return measure
         return metrics.with_soft_label_sets(measure, soft_labels(examples, labels), scores)
+
+    def undefined(self, examples: Sequence[Row], predictions: Sequence[Any]) -> str:
+        """See `Task`: recall and F1, if there is nothing to find."""
+        return describe_nothing([self.labels_of(example) for example in examples])
 
     def details(self, examples: Sequence[Row], predictions: Sequence[Labels], labels: Sequence[str]) -> dict[str, Any]:
         """See `Task`: the scores of each label; what thresholds of single labels change.

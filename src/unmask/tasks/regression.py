@@ -27,7 +27,8 @@ from unmask.metrics import regression as metrics
 from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.objectives.objective import Part
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, counted
+from unmask.support.messages import call
 from unmask.support.model_card import Card
 from unmask.tasks.explained import Decision, Explanation
 from unmask.tasks.mistakes import Mistake
@@ -213,6 +214,16 @@ class Regression(ScoreTask, frozen=True, kw_only=True, tag="regression"):
         predicted = np.array([prediction.score for prediction in predictions])
         return metrics.measure(np.array(numbers(examples)), predicted)
 
+    def undefined(self, examples: Sequence[Row], predictions: Sequence[Score]) -> str:
+        """See `Task`: correlations, if all numbers are equal."""
+        if len(set(numbers(examples))) < 2:
+            what = f"the gold number of all {counted(len(examples), 'example')} is the same"
+        elif len(same := {prediction.score for prediction in predictions}) < 2:
+            what = f"{same.pop():g} is predicted for all {counted(len(examples), 'example')}"
+        else:
+            return ""
+        return f"{what}: correlations are undefined, and reported as 0"
+
     def mistakes(self, examples: Sequence[Row], predictions: Sequence[Score], labels: Sequence[str]) -> list[Mistake]:
         """See `Task`: all texts, by the error."""
         return [
@@ -381,7 +392,9 @@ def numbers(rows: Sequence[Row]) -> list[float]:
         if math.isfinite(value) and abs(value) > LARGEST:
             raise UserError(f"the label '{text}' is too large", file=row.file, line=row.line)
         if not math.isfinite(value):
-            remedy = "write a decimal point, and nothing between thousands" if "," in text else ""
+            remedy = f"write the number alone; names of classes are for {call('finetune', 'classification')}"
+            if "," in text:
+                remedy = "write a decimal point, and nothing between thousands"
             raise UserError(f"the label '{text}' is not a number", file=row.file, line=row.line, remedy=remedy)
         values.append(value)
     return values

@@ -28,7 +28,7 @@ from unmask.families.checkpoints.sentence_modules import Pooling
 from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import Encoder, HeadSpec
 from unmask.objectives.objective import Objective
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, counted
 from unmask.support.messages import call
 from unmask.support.model_card import Card
 from unmask.tasks.explained import Decision, SampleWords
@@ -468,6 +468,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """Return additional entries for the evaluation result."""
         return {}
 
+    def undefined(self, examples: Sequence[Any], predictions: Sequence[Any]) -> str:
+        """Return why metrics are undefined on these examples, so that they are reported as 0, or ""."""
+        return ""
+
     def calibration(self, examples: Sequence[Any], predictions: Sequence[Any]) -> dict[str, float]:
         """Return how far probabilities are from the share of right predictions, times 100; empty if there are none."""
         return {}
@@ -514,3 +518,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     @abstractmethod
     def line(self, prediction: Any) -> str:
         """Return a prediction as one human-readable line."""
+
+
+def describe_nothing(labels: Sequence[Sequence[str]]) -> str:
+    """Return why recall and F1 are undefined if no example has a label, given those of each, or ""."""
+    if any(labels):
+        return ""
+    return f"none of the {counted(len(labels), 'example')} has a label: recall and F1 are undefined, and reported as 0"

@@ -89,7 +89,12 @@ class TokenClassification(EntityTask, frozen=True, kw_only=True, tag="token-clas
         return tuple(kind for role, kind in map(split_tag, example.tags) if role in ("B", "S"))
 
     def classes(self, labels: Sequence[str]) -> set[str]:
-        """See `Task`: the types of entities, whatever the tagging scheme."""
+        """See `Task`: the types of entities, whatever the tagging scheme.
+
+        Raises:
+            UserError: the labels of the model are not tags.
+        """
+        check_labels(labels)
         return _kinds(labels)
 
     @property

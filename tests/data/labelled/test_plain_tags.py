@@ -1,9 +1,15 @@
 """Tags without prefixes: of words, of entities in runs, and what is neither."""
 
+import csv
+import io
 import itertools
 import re
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from unmask.data.labelled.annotations import read_annotations
 from unmask.support.errors import UserError
@@ -29,6 +35,44 @@ def test_tags_without_prefixes_beside_o_are_entities(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("outside", ["other", "NONE", "_", "0", "-"])
+def test_what_may_mean_outside_of_entities_is_noted_if_most_words_have_it(tmp_path, outside):
+    notes = []
+    (sentence,) = read(tmp_path / "a", f"Anna PER\nmet {outside}\n. {outside}\n", notes)
+    assert sentence.tags == ("PER", outside, outside)
+    assert notes == [
+        f"{tmp_path / 'a'}: 2 of 3 words have the tag '{outside}', which is learned and scored as each other tag: if "
+        "such words are outside of entities, write O in its place"
+    ]
+    read(tmp_path / "b", f"Hallo lang1\nmy lang2\nfriend lang2\n! {outside}\n", notes)
+    assert len(notes) == 1
+
+
+@pytest.mark.parametrize("separator", ["\t", " "])
+@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONE])
+@given(st.lists(st.tuples(st.sampled_from(["He", '"', '""', 'a"b', "''"]), st.sampled_from(["O", "B-X"])), min_size=1))
+def test_columns_that_are_quoted_as_csv_are_told(separator, quoting, rows):
+    """As the csv module writes them; without quoting, quotation marks are words."""
+    text, notes = io.StringIO(), []
+    options = {"quotechar": None} if quoting == csv.QUOTE_NONE else {}
+    csv.writer(text, delimiter=separator, quoting=quoting, **options).writerows([*rows, ("x", "O")])
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "a.conll"
+        if quoting == csv.QUOTE_ALL:
+            with pytest.raises(UserError, match=r"' is not a tag .*; write the file without quotation marks around"):
+                read(path, text.getvalue(), notes)
+            return
+        (sentence,) = read(path, text.getvalue(), notes)
+    words = [word for word, _ in rows]
+    marked = sum('"' in word for word in words)
+    if quoting == csv.QUOTE_NONE:
+        assert sentence.words == [*words, "x"]
+        assert not notes
+    else:
+        found = [note.partition(" words are quoted as in CSV")[0] for note in notes]
+        assert found == ([f"{path}: {marked}"] if marked else [])
+
+
 @pytest.mark.parametrize(
     "tags",
     [
@@ -39,6 +83,7 @@ def test_tags_without_prefixes_beside_o_are_entities(tmp_path):
         ["B-PER", "O", "LABEL_0"],
         *(["*", tag] for tag in ("(PER*", "(PER)", "*)", "*))", "(ARG0(PER*")),
         *(["N", f"{role}{separator}PER"] for role in "BIb" for separator in "_.:/|–—−‐~"),
+        *(["N", tag] for tag in ("0.98", "1.0", ".5", '"N"')),
     ],
 )
 def test_misspelled_tags_are_refused_wherever_they_are(tmp_path, tags):

@@ -1,5 +1,7 @@
 """Tags of tables of words are those that pandas wrote."""
 
+import itertools
+
 import pandas as pd
 import pytest
 
@@ -83,3 +85,23 @@ def test_bad_tables_are_refused(tmp_path, text, message):
     (tmp_path / "a.csv").write_text(text)
     with pytest.raises(UserError, match=message):
         read(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize("ids", ["0 0 1 0 1 1", "1 1 2 3 3 4"])
+def test_ids_of_earlier_sentences_are_noted(tmp_path, ids):
+    """Each run of an id is a sentence; that of an earlier one is counted."""
+    rows, notes = [(sentence, f"w{line}", "O") for line, sentence in enumerate(ids.split(), 2)], []
+    path = tmp_path / "a.csv"
+    pd.DataFrame(rows, columns=["sentence_id", "words", "labels"]).to_csv(path, index=False)
+    runs = [[sentence, [word for _, word, _ in run]] for sentence, run in itertools.groupby(rows, lambda row: row[0])]
+    assert [sentence.words for sentence in read(path, notes)] == [words for _, words in runs]
+    first = next((words[0][1:] for at, (one, words) in enumerate(runs) if one in dict(runs[:at])), None)
+    again = len(runs) - len(set(ids.split()))
+    assert notes == (
+        [
+            f"{path}: {again} of {len(runs)} sentences have the id of an earlier one, the first '0' in line {first}: "
+            "if the rows are out of order, sort them by sentence"
+        ]
+        if first
+        else []
+    )

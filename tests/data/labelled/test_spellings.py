@@ -113,6 +113,10 @@ def test_what_other_programs_write_for_missing_values_is_noted():
         "labels that may stand for a missing one: 'NA' (3), '\\N' (1); if so, remove these rows"
     ]
     assert describe_missing({"pos": 1, "neg": 2}) == []
+    assert describe_missing({"0": 9, "1": 9, "2": 9, "-1": 2, "-": 1}) == [
+        "labels that may stand for a missing one: '-1' (2), '-' (1); if so, remove these rows"
+    ]
+    assert describe_missing({"-1": 1, "0": 1, "1": 1, "+": 1, "-": 1}) == [], "they are opinions"
     (note,) = describe_missing({"NULL": 261, "I10": 9}, several=True)
     assert note.endswith("'NULL' (261); if so, remove these rows, or for no label leave these cells empty")
     assert describe_missing_texts(["NULL", "None of it.", "nan", "NULL", "", "a"]) == [

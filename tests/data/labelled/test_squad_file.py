@@ -244,7 +244,8 @@ SPACES = st.sampled_from([" ", "  ", "\n", "\t ", "\u00a0", "\u2009", "\u3000"])
     st.text("ab é.世界", max_size=8),
 )
 def test_answers_are_found_with_other_spaces_between_their_words(words, chosen, offset, spaces, predicted):
-    """As by trying every part of the passage; no score depends on which of both texts is the gold answer."""
+    """As by trying every part of the passage, those within words last; no score depends on which of both texts is the
+    gold answer."""
     passage = "".join(word + space for word, space in words)
     start = min(chosen[0], len(words) - 1)
     text = spaces[0] + spaces[1].join(word for word, _ in words[start : start + chosen[1]]) + spaces[2]
@@ -259,10 +260,28 @@ def test_answers_are_found_with_other_spaces_between_their_words(words, chosen, 
     assert gold.moved or passage.startswith(gold.text, gold.start)
     assert gold.text.split() == text.split()
     if gold.moved and found.counting == "characters":
-        assert (gold.start, gold.text) == min(same, key=lambda it: abs(it[0] - max(0, offset)))
+        cut = [passage[at - 1 : at + 1] == "ab" for at in range(len(passage) + 1)]
+        assert (gold.start, gold.text) == min(
+            same, key=lambda it: (cut[it[0]] + cut[it[0] + len(it[1])], abs(it[0] - max(0, offset)))
+        )
     for scorer in ("SQuAD", "CMRC 2018", "SQuAD by characters"):
         scores = [example_scores([[each]], [predicted], scorer).tolist() for each in (gold.text, text)]
         assert scores[0] == scores[1]
+
+
+@pytest.mark.parametrize(
+    ("passage", "text", "start", "expected"),
+    [
+        ("The party at the art museum began.", "art", 0, 17),
+        ("The party began.", "art", 0, 5),  # there is no other
+        ("In 2007 he had 7 cars.", "7", 0, 15),
+        ("美术馆在巴黎的巴黎。", "巴黎", 0, 4),  # words without spaces are not cut
+        ("काल का नाम", "क", 9, 4),  # a vowel belongs to its consonant: no occurrence is whole, the nearest counts
+    ],
+)
+def test_an_answer_is_not_moved_into_a_word(tmp_path, passage, text, start, expected):
+    (found,) = read(tmp_path, content(question("q", answer(text, start)), passage=passage))
+    assert found.answers == (Answer(text, expected, moved=True),)
 
 
 def test_an_answer_that_does_not_occur_is_used_for_scoring_and_counted(tmp_path):
@@ -311,7 +330,10 @@ WHERE = r"data\.json: article 1, paragraph 1, question 1"
             content(question("q", answer("Paris"), {"text": "Paris"})),
             WHERE + r" \(id q\), answer 2: 'answer_start' is missing",
         ),
-        (content(question("q", answer("", 3))), r"\(id q\), answer 1: the text is empty"),
+        (
+            content(question("q", answer("", 3))),
+            r"\(id q\): the text of an answer is empty; .* needs \"is_impossible\": true",
+        ),
         (content(question("q", answer("Paris", True))), r"answer 1: 'answer_start' is bool, not int"),
         (content(question("q", answer("Paris", "13"))), r"answer 1: 'answer_start' is str, not int"),
         (

@@ -1,6 +1,7 @@
 """Examples in memory: each kind of object yields the same records; what is no source is refused."""
 
 import json
+from pathlib import Path
 
 import msgspec
 import numpy
@@ -12,7 +13,7 @@ import pytest
 from unmask.data.labelled.annotations import read_annotations
 from unmask.data.labelled.columns import Fields
 from unmask.data.labelled.labelled_file import read_rows
-from unmask.data.labelled.table import as_sources, as_table, is_table
+from unmask.data.labelled.table import as_sources, as_table, check_once, is_table
 from unmask.support.errors import UserError
 
 COLUMNS = {"text": ["good", "bad"], "label": ["yes", "no"]}
@@ -116,6 +117,12 @@ def test_a_text_may_have_several_labels():
 def test_what_is_no_source_is_refused(data, message):
     with pytest.raises(UserError, match=message):
         as_sources(data)
+
+
+def test_a_file_given_twice_is_refused():
+    check_once(["a.tsv", Path("b.tsv"), "a.db#x", "a.db#y", as_table({"text": ["a"]}), as_table({"text": ["a"]})])
+    with pytest.raises(UserError, match=r"^b\.tsv: the file is given twice, so its examples would count twice; omit"):
+        check_once(["a.tsv", "b.tsv", Path("./b.tsv")])
 
 
 def test_other_columns_are_values_that_files_have():

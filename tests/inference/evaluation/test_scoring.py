@@ -113,6 +113,42 @@ def test_the_same_prediction_for_all_examples_is_noted(tokenizer, tmp_path, task
     assert "warnings" not in score_examples(Predictor(constant), examples[:1])
 
 
+def test_undefined_correlations_are_noted(tokenizer, tmp_path):
+    path = tmp_path / "data.tsv"
+    path.write_text("text\tscore\na\t1\nb\t1.0\n")
+    note = "the gold number of all 2 examples is the same: correlations are undefined, and reported as 0"
+    assert note in evaluate_task(model(tokenizer, Regression(length=16)), [path], columns={})["notes"]
+
+
+@pytest.mark.parametrize(
+    ("task", "labels", "lines"),
+    [
+        (MultiLabel(length=16), ("no", "yes"), ["text\tlabel", "a\t", "b\t"]),
+        (TokenClassification(length=16), ("B-X", "O"), ["a O", "", "b O", ""]),
+    ],
+)
+def test_nothing_to_find_is_noted(tokenizer, tmp_path, task, labels, lines):
+    path = tmp_path / ("data.conll" if isinstance(task, TokenClassification) else "data.tsv")
+    path.write_text("\n".join(lines))
+    note = "none of the 2 examples has a label: recall and F1 are undefined, and reported as 0"
+    assert note in evaluate_task(model(tokenizer, task, labels), [path], columns={})["notes"]
+
+
+def test_a_file_is_scored_once(tokenizer, tmp_path):
+    path = tmp_path / "data.tsv"
+    path.write_text("text\tscore\na\t1\nb\t2\n")
+    with pytest.raises(UserError, match=r"data\.tsv: the file is given twice"):
+        evaluate_task(model(tokenizer, Regression(length=16)), [path, str(path)], columns={})
+
+
+def test_a_tagger_whose_labels_have_no_names_is_refused(tokenizer, tmp_path):
+    path = tmp_path / "data.conll"
+    path.write_text("a B-X\n\nb O\n")
+    unnamed = model(tokenizer, TokenClassification(length=16), ("LABEL_0", "LABEL_1"))
+    with pytest.raises(UserError, match=r"a label of this model: 'LABEL_0' is not a tag .*; name its labels under id2"):
+        evaluate_task(unnamed, [path], columns={})
+
+
 def test_the_score_of_one_prediction_for_all_examples(tmp_path):
     """In 30 draws: the highest that scikit-learn finds over all predictions of that kind."""
     rng = np.random.default_rng(0)
@@ -241,9 +277,10 @@ def test_the_page_has_the_worst_first(tokenizer, pairs, tmp_path, kind):
     assert scored == {name: it for name, it in result.items() if name not in ("notes", "calibration")}
 
 
-def test_several_files_are_one_set(tokenizer, pairs):
-    made = model(tokenizer, Regression(length=16))
-    one, two = (evaluate_task(made, [pairs] * times, columns={}) for times in (1, 2))
+def test_several_files_are_one_set(tokenizer, pairs, tmp_path):
+    made, again = model(tokenizer, Regression(length=16)), tmp_path / f"again{pairs.suffix}"
+    again.write_bytes(pairs.read_bytes())
+    one, two = (evaluate_task(made, paths, columns={}) for paths in ([pairs], [pairs, again]))
     assert two["examples"] == 2 * one["examples"] == 80
     # in percent; scores in batches of other shapes are rounded differently, and those of random weights hardly differ
     assert two["metrics"] == pytest.approx(one["metrics"], abs=1e-3)

@@ -10,12 +10,14 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from decimal import Decimal, InvalidOperation
 
-MAYBE_MISSING = frozenset(("NA", "#N/A", "NULL", "null", "None", "\\N", "?"))
-"""What R, spreadsheets, databases and Python write for a missing value, and what may be the name of a class."""
+MAYBE_MISSING = frozenset(("NA", "N/A", "n/a", "#N/A", "NULL", "null", "None", "\\N", "?", "-"))
+"""What R, spreadsheets, databases, Python and SNLI write for a missing value, and what may be the name of a class."""
+NO_CLASS = "-1"
+"""What data sets of the Hub have in place of the number of a missing class."""
 MISSING_TEXTS = MAYBE_MISSING | {"NaN", "nan", "<NA>"}
 """What they and data frames write for a missing text."""
 _JOINED = re.compile(r"\s*(?:[,;|/+&\s]|\band\b)\s*")
@@ -73,7 +75,15 @@ def describe_missing(counts: Mapping[str, int], *, several: bool = False) -> lis
         several: whether a text may have several labels, or none.
     """
     remedy = "remove these rows, or for no label leave these cells empty" if several else "remove these rows"
-    return _describe_missing("labels", {label: counts[label] for label in counts if label in MAYBE_MISSING}, remedy)
+    found = {label: counts[label] for label in counts if _may_be_missing(label, counts)}
+    return _describe_missing("labels", found, remedy)
+
+
+def _may_be_missing(label: str, labels: Collection[str]) -> bool:
+    """Return whether one of the labels may be a missing one; - beside +, and -1 beside 0 and 1 alone, are classes."""
+    if label == NO_CLASS:
+        return {"0", "1", "2"}.issubset(labels)
+    return label in MAYBE_MISSING and not (label == "-" and "+" in labels)
 
 
 def describe_missing_texts(texts: Iterable[str]) -> list[str]:

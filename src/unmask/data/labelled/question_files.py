@@ -8,9 +8,10 @@ whose answers are spans of it: `{"data": [{"paragraphs": [{"context", "qas": [{"
 [{"text", "answer_start"}], "is_impossible"}]}]}]}`, as in SQuAD 1.1 and 2.0, DRCD, XQuAD, MLQA, SQuAD-it and CMRC 2018.
 Other keys are ignored. Offsets count characters, or whatever else (spans.py) puts more answers of the file at their
 offsets: those of CMRC 2018 count UTF-16 units. Published files contain wrong offsets. An answer that is not at its
-offset is moved to its nearest occurrence, also where its words have other spaces between them, which no score counts;
-one that does not occur in its passage keeps its text, for scoring, but has no position and so is not trained on. Both
-are counted by `describe_repairs`. Any other mistake is an error.
+offset is moved to its nearest occurrence that cuts no word, or if there is none, to the nearest, also where its words
+have other spaces between them, which no score counts; one that does not occur in its passage keeps its text, for
+scoring, but has no position and so is not trained on. Both are counted by `describe_repairs`. Any other mistake is an
+error.
 
 As `datasets` stores them, each question is a row: `{"id", "context", "question", "answers": {"text": […],
 "answer_start": […]}}`, without answers if it is impossible. Rows are read from JSON Lines, a JSON array, Parquet,
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -35,7 +37,10 @@ from unmask.data.labelled.table import ExampleTable, Source
 from unmask.data.text.files import display_name
 from unmask.support.errors import UserError
 from unmask.support.messages import call
+from unmask.support.scripts import UNSPACED, mark_class
 
+IMPOSSIBLE = 'a question without an answer needs "is_impossible": true'
+"""The remedy where an answer is missing."""
 _Question = TypeVar("_Question")
 _Source = TypeVar("_Source", bound=Source)
 
@@ -202,8 +207,22 @@ def _placed(stated: Answer, passage: str, convert: Callable[[int], int | None]) 
         return Answer(text, start)
     near = max(0, offset if start is None else start)
     words = r"\s+".join(map(re.escape, text.split()))
-    nearest = min(re.finditer(f"(?=({words}))", passage), key=lambda match: abs(match.start() - near), default=None)
+
+    def distance(match: re.Match[str]) -> tuple[int, int]:
+        return sum(_cuts_word(passage, at) for at in match.span(1)), abs(match.start() - near)
+
+    nearest = min(re.finditer(f"(?=({words}))", passage), key=distance, default=None)
     return Answer(text, None) if nearest is None else Answer(nearest[1], nearest.start(), moved=True)
+
+
+def _cuts_word(passage: str, at: int) -> bool:
+    """Return whether the characters before and after an offset are in the same word of a script with spaces."""
+    return at > 0 and _within_word().match(passage, at - 1) is not None
+
+
+@cache
+def _within_word() -> re.Pattern[str]:
+    return re.compile(rf"[^\W{UNSPACED}](?:[^\W{UNSPACED}]|{mark_class()})")
 
 
 def _located(questions: Iterable[Question], counting: str) -> Iterator[Question]:
@@ -277,9 +296,12 @@ def _question(record: dict[str, Any], passage: str, place: Place, gold: bool) ->
     if not gold:
         return question
     impossible = "is_impossible" in record and place.take(record, "is_impossible", bool)
-    answers = tuple(_stated(answer, inner) for inner, answer in place.each(record, "answers", "answer"))
+    stated = list(place.each(record, "answers", "answer"))
+    if any(answer.get("text") == "" for _, answer in stated):
+        place.refuse("the text of an answer is empty", f"fix or remove it: {IMPOSSIBLE}")
+    answers = tuple(_stated(answer, inner) for inner, answer in stated)
     if impossible and answers:
         place.refuse("is_impossible is true, but there are answers", "fix one or the other")
     if not impossible and not answers:
-        place.refuse("no answer", 'a question without an answer needs "is_impossible": true')
+        place.refuse("no answer", IMPOSSIBLE)
     return msgspec.structs.replace(question, answers=answers, impossible=impossible)

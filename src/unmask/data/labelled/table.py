@@ -116,6 +116,18 @@ def _with_encoding(source: Source, encoding: str | None) -> Source:
     return source
 
 
+def check_once(sources: Iterable[Source]) -> None:
+    """Check that no file is given twice, as its examples would count twice in scores.
+
+    Raises:
+        UserError: one is, such as by two patterns that both match it.
+    """
+    counts = Counter(Path(source) for source in sources if not isinstance(source, ExampleTable))
+    for path, count in counts.items():
+        if count > 1:
+            raise UserError("the file is given twice, so its examples would count twice", file=path, remedy="omit one")
+
+
 def is_repository(source: object) -> bool:
     """Return whether a source is a split of a repository: a directory with something after a `#`."""
     if not isinstance(source, str | Path):

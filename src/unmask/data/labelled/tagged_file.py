@@ -10,9 +10,10 @@ counted in `TaggedSentence.irregular`.
 
 Tables of words have the id of their sentence, as the data set of entities on Kaggle: CSV or TSV with a header that
 names a column of sentence ids (`Sentence #`), one of words (`Word`), and columns of tags (`Tag`, `POS`). The id may be
-in every row, or only in the first one of its sentence. In the other form of the data set, each row is a sentence, with
-its text under `Sentence` and lists of tags. The original file is Windows-1252, so this encoding is read where a file is
-not UTF-8, with a note.
+in every row, or only in the first one of its sentence. An id that occurs again after another one is that of another
+sentence, as where each document counts its own; a note says so. In the other form of the data set, each row is a
+sentence, with its text under `Sentence` and lists of tags. The original file is Windows-1252, so this encoding is read
+where a file is not UTF-8, with a note.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ def read_sentence_table(
         id_at = next(at for at, one in enumerate(names) if one in ID_COLUMNS)
         word_at = _table_column(columns.get("text"), names, WORD_COLUMNS, name)
         tag_at = _table_column(columns.get("label"), names, TAG_COLUMNS, name) if gold else 0
-        yield from join_lines(_table_rows(rows, names, (id_at, word_at, tag_at), name, gold), name, gold=gold)
+        yield from join_lines(_table_rows(rows, names, (id_at, word_at, tag_at), reading, gold), name, gold=gold)
     except csv.Error as error:
         raise UserError(f"not valid CSV ({error})", file=name, line=rows.line_num) from error
 
@@ -262,11 +263,12 @@ def _table_column(wanted: str | None, names: Sequence[str], known: Sequence[str]
 
 
 def _table_rows(
-    rows: Iterator[list[str]], names: Sequence[str], places: tuple[int, int, int], name: str, gold: bool
+    rows: Iterator[list[str]], names: Sequence[str], places: tuple[int, int, int], reading: Reading, gold: bool
 ) -> Iterator[WordLine | None]:
     """Yield the lines, words and tags of a table; see `join_lines`."""
     id_at, word_at, tag_at = places
-    known, current, line = Tags(name), "", 1
+    name, current, line = reading.name, "", 1
+    known, ids, again = Tags(name), set[str](), list[tuple[str, int]]()
     for cells in rows:
         line = getattr(rows, "line_num", line + 1)
         if not any(cells):
@@ -277,6 +279,9 @@ def _table_rows(
         if sentence and sentence != current:
             yield None
             current = sentence
+            if sentence in ids:
+                again.append((sentence, line))
+            ids.add(sentence)
         row_words, row_tags = [cells[word_at].strip()], [cells[tag_at].strip()]
         if names[word_at] == "sentence":
             row_words, row_tags = row_words[0].split(), _list_in_cell(row_tags[0], name, line) if gold else []
@@ -286,6 +291,11 @@ def _table_rows(
             raise UserError(f"{len(row_words)} words, but {len(row_tags)} tags", file=name, line=line)
         row_tags = [known.check(tag, line) for tag in row_tags] if gold else row_words
         yield from ((line, *pair, None) for pair in zip(row_words, row_tags, strict=True))
+    if again:
+        reading.remarks.append(
+            f"{len(again):,} of {len(ids) + len(again):,} sentences have the id of an earlier one, the first "
+            f"'{again[0][0]}' in line {again[0][1]:,}: if the rows are out of order, sort them by sentence"
+        )
 
 
 def _list_in_cell(cell: str, name: str, line: int) -> list[str]:

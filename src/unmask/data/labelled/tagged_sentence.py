@@ -26,6 +26,7 @@ from typing import Literal, NamedTuple
 
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
+from unmask.data.labelled.delimited import Quoting
 from unmask.metrics.token_classification import Chunk, chunks, is_word_tag, split_tag
 from unmask.support import scripts
 from unmask.support.errors import UserError
@@ -35,9 +36,13 @@ PREFIXES = ("BI", "BIES", "BMES", "BMEW", "BILU")
 """Sets of prefixes that may occur in the same file."""
 SUSPICIOUS = re.compile(r"[A-Za-z][\W_].+|[-_].+|[BIESLUMWbieslumwo0]")
 """Tags without a known prefix that are probably meant as tags of entities, if the file has the tag O too."""
-MISSPELLED = re.compile(r"[BIbi][\W_].+|\(.+[*)]|\*\)+")
-"""Tags that are meant as tags of entities anyway, such as B_PER, B.PER and B–PER, also by brackets: (PER* and *), as in
-CoNLL-2005 and 2012."""
+MISSPELLED = re.compile(r"[BIbi][\W_].+|\(.+[*)]|\*\)+|\"[^\"]+\"|[01]?\.\d+")
+"""Tags that are meant as others anyway, such as B_PER, B.PER and B–PER, also by brackets: (PER* and *), as in
+CoNLL-2005 and 2012; that are quoted as in CSV; or probabilities, which taggers write into a last column."""
+UNQUOTED = "write the file without quotation marks around cells, as pandas does by to_csv(…, quoting=3)"
+"""The remedy where words or tags are quoted as in CSV."""
+OUTSIDE = frozenset(("other", "outside", "none", "null", "nil", "_", "-", "0"))
+"""Tags that may mean that a word is outside of entities, in lower case."""
 SEPARATED = re.compile(r"([BIESLUMWbieslumw])[\W_](.+)")
 """Tags that may be a prefix and a type."""
 SUFFIXED = re.compile(r"(.+)[\W_]([BI])")
@@ -108,6 +113,8 @@ class Tags:
 
     def _remedy(self, tag: str, others: Sequence[str]) -> str:
         """Return what to do about a tag that cannot be beside others."""
+        if tag.startswith('"'):
+            return UNQUOTED
         column = f"choose it by number from 0, as in {argument('columns', {'text': 0, 'label': 3})}"
         if parts := SEPARATED.fullmatch(tag):
             return f"write {parts[1].upper()}-{parts[2]}; or is it the wrong column? {column}"
@@ -362,22 +369,48 @@ def describe_pieces(sentences: Sequence[TaggedSentence]) -> list[str]:
     ]
 
 
+def describe_quoted(sentences: Sequence[TaggedSentence]) -> list[str]:
+    """Return a line if the words of a file are quoted as in CSV, such as four quotation marks for one."""
+    quoting = Quoting()
+    for word in chain.from_iterable(sentence.words for sentence in sentences):
+        quoting.see(word, [word])
+    if not quoting.as_csv:
+        return []
+    what = "are quoted as in CSV, and the quotation marks were read as part of them"
+    return [f"{sentences[0].file}: {quoting.quoted:,} words {what}; {UNQUOTED}"]
+
+
+def describe_outside(tags: Sequence[Sequence[str]], file: str) -> list[str]:
+    """Return a line if the most frequent of a file's tags, all without prefixes, may mean: outside of entities."""
+    counts = Counter(chain.from_iterable(tags))
+    (tag, count), *_ = counts.most_common(1)
+    if tag.lower() not in OUTSIDE:
+        return []
+    return [
+        f"{file}: {count:,} of {counts.total():,} words have the tag '{tag}', which is learned and scored as each "
+        "other tag: if such words are outside of entities, write O in its place"
+    ]
+
+
 def in_iob2(sentences: Sequence[TaggedSentence], notes: list[str] | None = None) -> list[TaggedSentence]:
     """Convert the tags of the sentences of one file to IOB2; tags of words, such as parts of speech, stay as they are.
 
     Args:
-        notes: receives a line if entities are read from tags without prefixes, or if words seem to be pieces of words.
+        notes: receives a line if entities are read from tags without prefixes, if words seem to be pieces of words or
+            are quoted, or if a tag of words may mean that they are outside of entities.
 
     Raises:
         UserError: the file is not one of words with tags; see `check_plain`.
     """
     if notes is not None:
-        notes += describe_pieces(sentences)
+        notes += describe_pieces(sentences) + describe_quoted(sentences)
     tags: Sequence[Sequence[str]] = [sentence.tags for sentence in sentences]
     if any(map(is_word_tag, {tag for old in tags for tag in old})):
         check_plain([sentence.words for sentence in sentences], tags, sentences[0].file, sentences[0].line)
         runs = mark_runs(tags)
         if runs is None:
+            if notes is not None:
+                notes += describe_outside(tags, sentences[0].file)
             return list(sentences)
         tags = runs
         if notes is not None:

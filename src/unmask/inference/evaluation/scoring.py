@@ -22,7 +22,7 @@ from unmask.data.corpus.build import write_corpus
 from unmask.data.corpus.corpus import Corpus, Documents
 from unmask.data.labelled.columns import as_columns
 from unmask.data.labelled.duplicates import overlap
-from unmask.data.labelled.table import Data, Source, as_sources
+from unmask.data.labelled.table import Data, Source, as_sources, check_once
 from unmask.data.text.documents import TextOptions
 from unmask.data.text.files import display_name
 from unmask.inference.backend import finite, inference_copy, pretraining_objective
@@ -99,6 +99,7 @@ def evaluate_task(
     if other is not None:
         _check_comparable(model, other.model, names)
     sources, named, notes = as_sources(data), as_columns(columns), list[str]()
+    check_once(sources)
     examples = model.task.read(sources, columns=named, kind=kind, notes=notes)
     notes += describe_damaged(examples, model.task.texts)
     found = {label for example in examples for label in model.task.labels_of(example)}
@@ -184,7 +185,10 @@ def _scores(
 
 
 def describe_constant(task: Task, examples: Sequence[Any], predictions: Sequence[Any]) -> str:
-    """Return a warning that a model predicts the same labels for all examples, which differ in theirs, or ""."""
+    """Return a warning that a model predicts the same for all examples, though they differ, or of undefined metrics; or
+    ""."""
+    if told := task.undefined(examples, predictions):
+        return told
     if len({task.labels_of(example) for example in examples}) < 2:
         return ""
     predicted = {task.labels_of(example) for example in task.labelled(examples, predictions)}

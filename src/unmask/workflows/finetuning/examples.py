@@ -26,6 +26,7 @@ from unmask.data.labelled.label_spellings import (
 )
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.records import describe_numbers
+from unmask.data.labelled.table import check_once
 from unmask.data.labelled.tagged_sentence import TaggedSentence
 from unmask.model.model import Model
 from unmask.support.errors import UserError, counted
@@ -134,6 +135,7 @@ def read_parts(task: Task, files: LabelledFiles, *, hold_out: bool = True, notes
         is_held = choose_tenth(task, examples, identities, f"pass {argument(files.role, 'FILE')}", notes)
     train, held = parted(examples, is_held)
     if files.dev:
+        check_once(files.dev)
         held = read(files.dev)
         return Parts(train, held, labels, identities, task.identities(held))
     return Parts(train, held, labels, identities.select(~is_held), identities.select(is_held))
