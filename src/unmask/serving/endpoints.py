@@ -247,7 +247,8 @@ ENDPOINTS = (
         types.FillRequest,
         types.FillResponse,
         Served.fill,
-        f"{INPUTS}: a text has no mask, or more tokens than the model reads; write [MASK] where a word is missing",
+        f"{INPUTS}: a text has no mask, or more tokens than the model reads; write [MASK] where a word is missing; or "
+        "a target is not one token of the vocabulary",
         {"inputs": "Paris is the [MASK] of France."},
     ),
     Endpoint(

@@ -19,7 +19,7 @@ from unmask.families.checkpoints.sentence_modules import supported
 from unmask.inference.backend import in_order
 from unmask.inference.entailment import knows_labels
 from unmask.inference.explanation import explains
-from unmask.inference.fill import HEADS, Mask, MaskFiller, find_masks, mask_head, read_candidates
+from unmask.inference.fill import HEADS, Mask, MaskFiller, find_masks, find_targets, mask_head, read_candidates
 from unmask.inference.pooling import normalized
 from unmask.inference.predictor import Predictor
 from unmask.nn.encoders.encoder import CHARACTERS
@@ -405,7 +405,8 @@ class Served:
             pairs = zip(framed, rows, strict=True)
             return [list(map(Mask, starts, read_candidates(self.tokenizer, ranked))) for (starts, _), ranked in pairs]
 
-        filler = MaskFiller(self.tokenizer, self.predictor.backend, self.mask_head, request.top)
+        among = find_targets(self.tokenizer, request.targets)
+        filler = MaskFiller(self.tokenizer, self.predictor.backend, self.mask_head, request.top, among)
         return ComputeJob(filler, self.checked(request, [sample for _, sample in framed]), read)
 
     def texts(
