@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TextIO
 
-from unmask.support.errors import UserError, printable
+from unmask.support.errors import UserError, counted, printable
 from unmask.support.messages import argument, call, rendered
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def show_scores(result: dict[str, Any], *, json: bool = False) -> None:
         return
     from unmask.training.runs.report import metric_name
 
-    print_text(f"{result['task']}: {result['examples']:,} examples, {result['seconds']:.1f} s")
+    print_text(f"{result['task']}: {counted(result['examples'], 'example')}, {result['seconds']:.1f} s")
     for name, value in result["metrics"].items():
         low, high = result["intervals"].get(name, (None, None))
         shown = metric_name(name, result.get("positive"))
@@ -168,7 +168,7 @@ def show_audit(audit: Audit, *, json: bool = False) -> None:
         print_json(audit)
         return
     print_text(
-        f"{audit.task}: {audit.examples:,} examples, {audit.wrong:,} with labels that are probably wrong, "
+        f"{audit.task}: {counted(audit.examples, 'example')}, {audit.wrong:,} with labels that are probably wrong, "
         f"{audit.contradictory:,} with equal texts and different labels"
     )
     print_text(
@@ -256,9 +256,9 @@ def show_difference(difference: Difference, *, json: bool = False) -> None:
     if difference.common is None:
         print_text("documents are not compared: the vocabularies differ")
     else:
-        print_text(f"in both: {difference.common:,} documents{estimated}")
+        print_text(f"in both: {counted(difference.common, 'document')}{estimated}")
     for side in (difference.first, difference.second):
-        print_text(f"{side.name}: {side.documents:,} documents, {side.tokens:,} tokens")
+        print_text(f"{side.name}: {counted(side.documents, 'document')}, {counted(side.tokens, 'token')}")
         if side.alone is not None:
             print_text(f"  only here: {100 * side.alone:.3g} % of {side.different:,} different documents")
         quantiles = ", ".join(f"{length:,.0f}" for length in side.lengths)

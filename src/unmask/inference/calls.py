@@ -37,7 +37,7 @@ from unmask.support.choices import (
     check_choice,
 )
 from unmask.support.durable import only_writer
-from unmask.support.errors import UserError, check_count, refuse_idle
+from unmask.support.errors import UserError, check_count, counted, refuse_idle
 from unmask.support.messages import argument
 from unmask.support.stores import look_up
 from unmask.support.urls import Url, address_of
@@ -204,7 +204,7 @@ def predict(
     for note in notes:
         display.say(note)
     if out is not None:
-        display.say(f"{count} predictions: {out}")
+        display.say(f"{counted(count, 'prediction')}: {out}")
     return Predictions(predictions, predictor.task, out)
 
 

@@ -28,7 +28,7 @@ from unmask.serving.metrics import Meter
 from unmask.serving.refusals import field_of, invalid, main_field, too_large, too_long
 from unmask.serving.types import EmbedRequest, FillRequest, Limits
 from unmask.support.choices import PromptName
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, counted
 from unmask.support.messages import argument
 from unmask.tasks.routes import Request, Route, TaskRequest, VectorsRequest, is_left
 from unmask.tasks.rows import TextTask, as_rows, cut_longer
@@ -397,7 +397,7 @@ class Served:
         most = min(self.limits.logits // self.tokenizer.size, self.limits.candidates // request.top)
         if masks > most:
             raise too_large(
-                f"{main_field(request)}: {masks:,} masks, more than {most:,} in a request to this model with "
+                f"{main_field(request)}: {counted(masks, 'mask')}, more than {most:,} in a request to this model with "
                 f"{request.top} candidates for each; send several requests"
             )
 
