@@ -27,7 +27,7 @@ def test_a_student_of_a_task_predicts(line, tmp_path):
         *("distill", "tinybert-mini", "--teacher", line / "tuned", "--train", line / "train.tsv", "--layers", 1),
         *("--unlabelled", tmp_path / "more.txt", *sets(STEPS), "--out", tmp_path / "student"),
     )
-    assert "layer_matching: 1 steps" in found.err and "soft_targets: 1 steps" in found.err
+    assert "layer_matching: 1 step of" in found.err and "soft_targets: 1 step of" in found.err
     assert "43 training examples, 3 evaluation examples" in found.err
     assert run("predict", "--model", tmp_path / "student", "a dog near the sea").out.split("\t")[0] in ("yes", "no")
 

@@ -34,7 +34,7 @@ def test_pairs_are_refused(small, tmp_path):
     (tmp_path / "pairs.tsv").write_text("text\ttext_b\nthe dog\tthe cat\n")
     given = ("embed", "--model", small / "model", "--data", tmp_path / "pairs.tsv", "--out", tmp_path / "a.npy")
     assert "vectors are of single texts, but these are pairs" in run(*given, status=2).err
-    assert run(*given, "--columns", "text=text_b").err.startswith("1 vectors of")
+    assert run(*given, "--columns", "text=text_b").err.startswith("1 vector of")
 
 
 @pytest.mark.filterwarnings("default::unmask.InputWarning")

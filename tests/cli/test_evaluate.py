@@ -33,7 +33,7 @@ def test_evaluate_an_encoder_on_text(line, text_file):
     assert 0 <= result["metrics"]["masked_lm_accuracy"] <= 1
     assert 4 < result["metrics"]["masked_lm_loss"] < 6, "near the logarithm of the vocabulary: nats"
     plain, _ = run_fork("evaluate", "--model", line / "run", "--data", "-", stdin="One. Two.")
-    assert plain.startswith("pretraining: 1 examples")
+    assert plain.startswith("pretraining: 1 example,")
     assert "masked_lm_loss" in plain
 
 

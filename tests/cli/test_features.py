@@ -20,7 +20,7 @@ def test_layers_of_texts(small, tmp_path, capsys):
     output = capsys.readouterr()
     assert output.out == ""
     assert f"tokens of 3 texts: {tmp_path / 'a'}/features.safetensors" in output.err
-    assert "1 texts are longer than the model's 16 tokens and were truncated" in output.err
+    assert "longer than the model's 16 tokens and truncated: 1 text" in output.err
     found, again = (load_file(tmp_path / name / "features.safetensors") for name in ("a", "b"))
     texts = ["the dog", "the cat near the sea", "the garden " * 20]
     expected = unmask.load(small / "model", device="cpu").features(texts, [0, -1])
@@ -34,7 +34,7 @@ def test_layers_of_random_weights_and_of_a_stream(tokenizer_directory, tmp_path,
     more = ["--tokenizer", str(tokenizer_directory), "--format", "txt"]
     assert main([*given, str(tmp_path / "a"), *more]) == 0
     errors = capsys.readouterr().err
-    assert "tokens of 2 texts" in errors and "omitted: 1 empty lines" in errors
+    assert "tokens of 2 texts" in errors and "omitted: 1 empty line" in errors
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the dog\n")))
     assert main([*given, str(tmp_path / "b"), "--format", "txt"]) == 2
     assert "needs a vocabulary; pass --tokenizer DIR" in capsys.readouterr().err

@@ -60,7 +60,7 @@ def test_a_path_is_a_file_and_a_string_is_a_text(make, tmp_path):
     assert [one.text for one in predictor.predict("a.txt")] == ["a.txt"]
     notes = []
     assert len(predictor.read([path, path], notes=notes)) == 4
-    assert notes == [f"{path}: omitted: 1 empty lines"] * 2
+    assert notes == [f"{path}: omitted: 1 empty line"] * 2
 
 
 def test_features_of_a_table_are_written(saved, tmp_path):

@@ -19,7 +19,7 @@ from unmask.families.bert import BertSettings
 from unmask.families.checkpoints import huggingface
 from unmask.families.gpt import GptSettings
 from unmask.families.xlnet import XlnetSettings
-from unmask.inference.fill import find_masks, no_masked_lm, read_candidates, top_tokens
+from unmask.inference.fill import find_masks, find_targets, no_masked_lm, read_candidates, top_tokens
 from unmask.inference.predictor import Predictor
 from unmask.model.model import Model
 from unmask.objectives.masked_lm import MaskedLM
@@ -49,6 +49,41 @@ def test_candidates_are_readable_and_never_special_tokens(train, size, tokens):
     assert candidates.keys() == {*tokenizer.tokens(range(tokenizer.size))} - {*tokenizer.tokens(tokenizer.special_ids)}
     assert sum(candidate.probability for candidate in candidates.values()) < 1, "special tokens keep their probability"
     assert {piece: candidates[piece].token for piece in tokens} == tokens
+
+
+@pytest.mark.parametrize("train", [train_wordpiece, train_bpe, train_unigram])
+def test_targets_are_compared_by_their_probabilities_among_all_tokens(train):
+    tokenizer = train(TEXT, size=320 if train is train_bpe else 60)
+    encoder = BODY.build(tokenizer.size)
+    predictor = Predictor(Model(encoder, tokenizer, {"masked_lm": MaskedLM(BuildContext(encoder)).state_dict()}))
+    texts = ["The [MASK].", "[MASK] and [MASK]"]
+    complete = [mask for filling in predictor.fill(texts, top=10_000) for mask in filling.masks]
+    rng = np.random.default_rng(0)
+    pieces = [candidate.piece for candidate in complete[0].candidates]
+    for number in (1, 3, len(pieces)):
+        chosen = rng.choice(pieces, number, replace=False).tolist()
+        for top in (2, 10_000):
+            found = [mask for filling in predictor.fill(texts, top=top, targets=chosen * 2) for mask in filling.masks]
+            for mask, whole in zip(found, complete, strict=True):
+                expected = [candidate for candidate in whole.candidates if candidate.piece in chosen]
+                assert mask.position == whole.position
+                assert [one.probability for one in mask.candidates] == [one.probability for one in expected][:top]
+                assert {one.piece for one in mask.candidates} <= {*chosen}
+
+
+@pytest.mark.parametrize(
+    ("targets", "message"),
+    [
+        ([], "there are no targets"),
+        (["sea", "sea sea"], "the target 'sea sea' is not one token but 2: sea sea"),
+        ([""], "the target '' is not one token"),
+        (["\U0001f600"], "the vocabulary has no token for the target '\U0001f600'"),
+        (["[MASK]"], r"the vocabulary has no token for the target '\[MASK\]'"),
+    ],
+)
+def test_targets_are_tokens(tokenizer, targets, message):
+    with pytest.raises(UserError, match=message):
+        find_targets(tokenizer, targets)
 
 
 def test_masks_are_found_in_both_spellings(tokenizer):

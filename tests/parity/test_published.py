@@ -174,7 +174,7 @@ BESIDE = [
 """Settings of the other files beside the vocabulary of a BERT."""
 SETTINGS = {
     "bert": [
-        *({"hidden_act": name} for name in ("relu", "gelu_new", "silu", "gelu_fast")),
+        *({"hidden_act": name} for name in ("relu", "gelu_new", "silu", "gelu_fast", "quick_gelu")),
         {"layer_norm_eps": 0.1},
         {"num_attention_heads": 4},
         {"num_hidden_layers": 1},

@@ -115,6 +115,8 @@ def test_fill_mask(hugging_face, predictor, path):
     assert [item.token_str for item in found] == [candidate.token for candidate in mask.candidates]
     assert [item.score for item in found] == pytest.approx([item.probability for item in mask.candidates], abs=1e-6)
     assert len(hugging_face(path).fill_mask(text)) == 5
+    among = hugging_face(path).fill_mask(text, targets=["sea", "garden"])
+    assert {item.token_str for item in among} == {"sea", "garden"} and among[0].score >= among[1].score
     two = hugging_face(path).fill_mask("the [MASK] sees the [MASK]", top_k=2)
     assert [len(candidates) for candidates in two] == [2, 2], "a list for each mask"
 

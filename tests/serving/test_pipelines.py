@@ -39,6 +39,12 @@ def test_fill_mask_is_that_of_transformers(client, pipelines):
         found = one.post("/pipeline/fill-mask", json={"inputs": text}).json()
         for ours, item in zip(found, theirs(text), strict=True):
             assert ours == {**item, "score": pytest.approx(item["score"], abs=1e-6)}
+    targets = ["garden", "sea", "The", "the", "##s"]  # two are the same token
+    for top in (2, 9):
+        parameters = {"targets": targets, "top_k": top}
+        found = one.post("/pipeline/fill-mask", json={"inputs": text, "parameters": parameters}).json()
+        for ours, item in zip(found, theirs(text, **parameters), strict=True):
+            assert ours == {**item, "score": pytest.approx(item["score"], abs=1e-6)}
     text = "the [MASK] sees the [MASK]"
     found = one.post("/pipeline/fill-mask", json={"inputs": [text], "parameters": {"top_k": 2}}).json()
     for ours, items in zip(found[0], theirs(text, top_k=2), strict=True):

@@ -2,6 +2,7 @@ import asyncio
 import gc
 import json
 import socket
+import sys
 import threading
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ from unmask.inference.fastest import Choice, Engines
 from unmask.inference.load import load
 from unmask.model.directory import write_tasks
 from unmask.model.model import Model, save_model
+from unmask.serving import run
 from unmask.serving.app import create_app
 from unmask.serving.metrics import Meter
 from unmask.serving.run import address, greeting, is_loopback, listen, load_served, make_server, parse_sources
@@ -84,6 +86,19 @@ def test_an_address_that_is_in_use_is_an_error():
             listen("127.0.0.1", listener.getsockname()[1])
     with pytest.raises(UserError, match="choose another"):
         listen("no.such.host.invalid", 0)
+
+
+def test_what_python_does_between_threads_is_as_before_once_a_server_has_stopped(serving):
+    service, before, during = serving("masked"), sys.getswitchinterval(), []
+
+    def started():
+        during.append(sys.getswitchinterval())
+        server.should_exit = True
+
+    server = make_server(create_app(service), service, started)
+    with listen("127.0.0.1", 0) as listener:
+        run.serve(server, listener)
+    assert during == [pytest.approx(run.SWITCH)] and sys.getswitchinterval() == before
 
 
 def test_packets_of_responses_do_not_wait_for_acknowledgements():

@@ -187,7 +187,7 @@ def test_types_that_the_model_does_not_know_are_refused():
         Spans().measure([example], [Tagged("a b", [])], LABELS)
     with pytest.raises(UserError, match="a span has the label 'O'"):
         Spans().label_names([sentence(["a"], [Chunk("O", 0, 1)])])
-    with pytest.raises(UserError, match="there is no entity in 1 texts"):
+    with pytest.raises(UserError, match="there is no entity in 1 text"):
         Spans().label_names([sentence(["a"])])
 
 

@@ -113,7 +113,7 @@ def test_a_word_longer_than_a_window_keeps_its_beginning(tokenizer):
 def test_labels_are_in_a_fixed_order():
     examples = [tagged("a/B-PER b/I-PER"), tagged("c/B-A-B"), tagged("d")]
     assert TASK.label_names(examples) == TASK.label_names(examples[::-1]) == ("O", "B-A-B", "I-A-B", "B-PER", "I-PER")
-    with pytest.raises(UserError, match=r"a\.conll: no entity is tagged in 1 sentences; is it the right column"):
+    with pytest.raises(UserError, match=r"a\.conll: no entity is tagged in 1 sentence; is it the right column"):
         TASK.label_names([tagged("d")])
 
 

@@ -24,7 +24,7 @@ def test_lines_and_columns_are_rows_without_labels(files):
     rows = read_unlabeled(list(files), columns={}, kind=None, notes=notes)
     assert [row.values for row in rows] == [{"text": "text\tlabel"}, {"text": "the dog\tyes"}, {"text": "the dog"}]
     assert [rendered(note, in_python) for note in notes] == [
-        f"{files[0]}: omitted: 1 empty lines",
+        f"{files[0]}: omitted: 1 empty line",
         f"{files[0]}: each of the 2 lines has 1 tab and was read as one text; if they are columns, pass "
         "format=\"tsv\", or 'conll' for words",
     ]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TextIO
 
-from unmask.support.errors import UserError, printable
+from unmask.support.errors import UserError, counted, printable
 from unmask.support.messages import argument, call, rendered
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def show_scores(result: dict[str, Any]) -> None:
     """Print metrics with their intervals, and the differences from a second model."""
     from unmask.training.runs.report import metric_name
 
-    print_text(f"{result['task']}: {result['examples']:,} examples, {result['seconds']:.1f} s")
+    print_text(f"{result['task']}: {counted(result['examples'], 'example')}, {result['seconds']:.1f} s")
     for name, value in result["metrics"].items():
         low, high = result["intervals"].get(name, (None, None))
         shown = metric_name(name, result.get("positive"))
@@ -149,7 +149,7 @@ def show_engines(measured: Bench) -> None:
 def show_audit(audit: Audit) -> None:
     """Print how many labels are probably wrong, by label, and the first examples to look at."""
     print_text(
-        f"{audit.task}: {audit.examples:,} examples, {audit.wrong:,} with labels that are probably wrong, "
+        f"{audit.task}: {counted(audit.examples, 'example')}, {audit.wrong:,} with labels that are probably wrong, "
         f"{audit.contradictory:,} with equal texts and different labels"
     )
     print_text(
@@ -223,9 +223,9 @@ def show_difference(difference: Difference) -> None:
     if difference.common is None:
         print_text("documents are not compared: the vocabularies differ")
     else:
-        print_text(f"in both: {difference.common:,} documents{estimated}")
+        print_text(f"in both: {counted(difference.common, 'document')}{estimated}")
     for side in (difference.first, difference.second):
-        print_text(f"{side.name}: {side.documents:,} documents, {side.tokens:,} tokens")
+        print_text(f"{side.name}: {counted(side.documents, 'document')}, {counted(side.tokens, 'token')}")
         if side.alone is not None:
             print_text(f"  only here: {100 * side.alone:.3g} % of {side.different:,} different documents")
         quantiles = ", ".join(f"{length:,.0f}" for length in side.lengths)

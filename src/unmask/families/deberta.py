@@ -14,6 +14,7 @@ from typing import Any
 
 from unmask.families.body import TransformerSettings, check_size
 from unmask.families.format import (
+    ACTIVATIONS,
     BERT_CONFIG,
     BERT_LM,
     BERT_QKV,
@@ -29,7 +30,7 @@ from unmask.nn.encoders.encoder import NARROW_BLOCKS, UNSEEN_TOKENS
 from unmask.nn.encoders.transformer import Transformer
 from unmask.nn.layers.disentangled import Convolution, DisentangledAttention, DisentangledBlock, Distances
 from unmask.nn.layers.embeddings import DistanceEmbeddings
-from unmask.nn.layers.norm import ACTIVATIONS, LayerNorm, Pooler, PoolerActivation
+from unmask.nn.layers.norm import LayerNorm, Pooler, PoolerActivation
 
 
 class DebertaSettings(TransformerSettings, frozen=True, kw_only=True, tag="deberta"):
@@ -124,6 +125,8 @@ def from_hf(settings: DebertaSettings, tensors: Tensors) -> tuple[DebertaSetting
 ONLY = {"relative_attention": True, "share_att_key": True, "position_biased_input": False}
 """Keys of config.json with the only values that are supported, those of published models."""
 TERMS = ["p2c", "c2p"]
+CONVOLUTION_ACTIVATIONS: dict[str, str] = {"tanh": "tanh", **ACTIVATIONS}
+"""Maps values of conv_act to our names."""
 
 
 def read_distances(config: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
@@ -142,12 +145,11 @@ def read_distances(config: Mapping[str, Any], table: Mapping[str, Any]) -> dict[
     for name in ("embedding_size", "pooler_hidden_size"):
         if config.get(name, width) != width:
             raise TypeError(f"{name} must be the width of the layers, {width}")
-    if config.get("pooler_hidden_act", "gelu") != "gelu" or config.get("conv_groups", 1) != 1:
+    if ACTIVATIONS.get(config.get("pooler_hidden_act", "gelu")) != "gelu" or config.get("conv_groups", 1) != 1:
         raise TypeError("pooler_hidden_act must be gelu, and conv_groups 1")
-    activation = config.get("conv_act", "tanh")
-    activation = {"gelu_new": "gelu_tanh"}.get(activation, activation)
-    if kernel and activation not in ACTIVATIONS:
-        raise TypeError(f"conv_act: {activation!r} is not supported")
+    activation = CONVOLUTION_ACTIVATIONS.get(config.get("conv_act", "tanh"))
+    if kernel and activation is None:
+        raise TypeError(f"conv_act: {config['conv_act']!r} is not supported")
     longest, buckets = config.get("max_relative_positions", -1), config.get("position_buckets", -1)
     return {
         "distances": longest if longest > 0 else table.get("positions", 512),

@@ -21,12 +21,17 @@ if TYPE_CHECKING:
 
 ACTIVATIONS: dict[str, Activation] = {
     "gelu": "gelu",
+    "gelu_python": "gelu",
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_python_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_accurate": "gelu_tanh",
     "relu": "relu",
     "silu": "silu",
+    "swish": "silu",
 }
-"""Maps values of hidden_act to our names."""
+"""Maps values of hidden_act to our names; several are the same function, of which the first is written."""
 SHARED_KEY = "unmask_shared"
 """Key of config.json that names the sublayer shared by all layers, of which transformers stores a copy per layer."""
 Tensors: TypeAlias = dict[str, Tensor]

@@ -37,7 +37,7 @@ from unmask.support.choices import (
     check_choice,
 )
 from unmask.support.durable import only_writer
-from unmask.support.errors import UserError, check_count, refuse_idle
+from unmask.support.errors import UserError, check_count, counted, refuse_idle
 from unmask.support.messages import argument
 from unmask.support.stores import look_up
 from unmask.support.urls import Url, address_of
@@ -203,7 +203,7 @@ def predict(
                 save_predictions(predictor.task, written, read, predictions)
     display.say(*notes)
     if out is not None:
-        display.say(f"{count} predictions: {out}")
+        display.say(f"{counted(count, 'prediction')}: {out}")
     return Predictions(predictions, predictor.task, out)
 
 
@@ -269,6 +269,7 @@ def fill(
     texts: Sequence[str],
     *,
     top: int = 5,
+    targets: Sequence[str] | None = None,
     allow_pickle: bool = False,
     device: Device = "auto",
     precision: Precision = "float32",
@@ -279,16 +280,18 @@ def fill(
         model: run directory, Hugging Face model directory or name on the Hub.
         texts: texts with one or more [MASK].
         top: number of candidates per mask.
+        targets: tokens to compare, as the vocabulary spells them or as texts of one token each: the candidates are
+            among them, with their probabilities over the whole vocabulary; None: all tokens.
         allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
         device: where to compute; mps is the GPU of Apple's processors, auto is cuda if available, or cpu.
         precision: number format of the computation; auto is bf16 where it is faster than float32.
 
     Raises:
-        UserError: the model has no masked-LM head, or a text has no mask or is too long.
+        UserError: the model has no masked-LM head, a text has no mask or is too long, or a target is not a token.
     """
     loaded = load_model(model, allow_pickle=allow_pickle)
     warn_of_new_tokens(loaded, model)
-    return Predictor(loaded, choose_machine(device, precision)).fill(texts, top=top)
+    return Predictor(loaded, choose_machine(device, precision)).fill(texts, top=top, targets=targets)
 
 
 def bench(model: str | Path, *, sentences: int = 1000, allow_pickle: bool = False) -> Bench:

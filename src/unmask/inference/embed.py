@@ -26,7 +26,7 @@ from unmask.support.choices import (
     check_choice,
 )
 from unmask.support.durable import new_directory, only_writer, refuse_filled
-from unmask.support.errors import UserError, refuse_idle
+from unmask.support.errors import UserError, counted, refuse_idle
 from unmask.support.messages import argument
 from unmask.tasks.unlabelled import read_unlabeled
 from unmask.training.machine import choose_machine
@@ -82,10 +82,10 @@ def write_features(
     predictor = open_predictor(model, machine, display, tokenizer=tokenizer, allow_pickle=allow_pickle)
     with new_directory(folder) as aside:
         tokens, cut = predictor.write_features(rows, layers, aside / FILE)
-    notes.append(f"{tokens:,} tokens of {len(rows):,} texts: {folder / FILE}")
+    notes.append(f"{counted(tokens, 'token')} of {counted(len(rows), 'text')}: {folder / FILE}")
     if cut:
         notes.append(
-            f"{cut:,} texts are longer than the model's {predictor.model.encoder.longest} tokens and were truncated"
+            f"longer than the model's {predictor.model.encoder.longest} tokens and truncated: {counted(cut, 'text')}"
         )
     display.say(*notes)
     return folder / FILE
@@ -175,6 +175,6 @@ def embed(
             write_vectors(written, vectors, predictor.fingerprint())
     if out is not None:
         number = sum(map(len, vectors)) if of_tokens else len(vectors)
-        notes.append(f"{number:,} vectors of {vectors[0].shape[-1]} numbers: {out}")
+        notes.append(f"{counted(number, 'vector')} of {vectors[0].shape[-1]} numbers: {out}")
     display.say(*notes)
     return vectors

@@ -214,10 +214,11 @@ class EncoderModel:
         """Return the vector of each text with its special tokens; see `embed_samples`."""
         return embed_samples(self.backend, self.model, samples, pooling)
 
-    def fill(self, texts: Sequence[str], *, top: int = 5) -> list[Filling]:
-        """Return the `top` most probable tokens for each mask of each text.
+    def fill(self, texts: Sequence[str], *, top: int = 5, targets: Sequence[str] | None = None) -> list[Filling]:
+        """Return the `top` most probable tokens at each mask of a text, among `targets` if given; see `unmask.fill`.
 
         Raises:
-            UserError: the model has no masked-LM head, or a text has no mask or is too long.
+            UserError: the model has no masked-LM head, a text has no mask or is too long, or a target is not a token.
         """
-        return fill_masks(self.model, self.backend, as_texts(texts), top)
+        among = None if targets is None else as_texts(targets)
+        return fill_masks(self.model, self.backend, as_texts(texts), top, among)

@@ -23,8 +23,8 @@ from unmask.data.batches.masking import MASKED
 from unmask.data.batches.tokens import Reading
 from unmask.nn.encoders.encoder import LEFT_TO_RIGHT
 from unmask.objectives import OBJECTIVES
-from unmask.support.errors import UserError, check_count, check_unicode
-from unmask.support.messages import call
+from unmask.support.errors import UserError, check_count
+from unmask.support.messages import argument, call
 
 if TYPE_CHECKING:
     from unmask.data.tokenizers.tokenizer import Tokenizer
@@ -77,15 +77,17 @@ def mask_head(model: Model) -> str | None:
     return next((name for name in HEADS if name in model.heads), None)
 
 
-def fill_masks(model: Model, backend: Backend, texts: Sequence[str], top: int) -> list[Filling]:
+def fill_masks(
+    model: Model, backend: Backend, texts: Sequence[str], top: int, targets: Sequence[str] | None
+) -> list[Filling]:
     """Return the `top` most probable tokens for each mask of each text; see `Predictor.fill`."""
     check_count("top", top)
-    check_unicode(texts)
     head = mask_head(model)
     if head is None:
         raise no_masked_lm(model)
     framed = [find_masks(model.tokenizer, text, model.encoder.longest, HEADS[head]) for text in texts]
-    rows = MaskFiller(model.tokenizer, backend, head, top)([sample for _, sample in framed])
+    among = find_targets(model.tokenizer, targets)
+    rows = MaskFiller(model.tokenizer, backend, head, top, among)([sample for _, sample in framed])
     return [
         Filling(text, list(map(Mask, starts, read_candidates(model.tokenizer, ranked))))
         for text, (starts, _), ranked in zip(texts, framed, rows, strict=True)
@@ -101,18 +103,21 @@ class MaskFiller:
         backend: computes the logits.
         head: name of the head; see `HEADS`.
         top: number of candidates for each mask.
+        among: ids of the tokens that are candidates; empty: all but special ones are.
     """
 
     tokenizer: Tokenizer
     backend: Backend
     head: str
     top: int
+    among: tuple[int, ...] = ()
 
     def __call__(self, samples: Sequence[Sample]) -> list[np.ndarray]:
         """Return the candidates at the masks of each sample, (masks, 2, top); see `top_tokens`."""
         rows: list[np.ndarray] = []
         for block in blocks_of(samples, HEADS[self.head], self.tokenizer.size):
-            rows += [top_tokens(self.tokenizer, logits, self.top) for logits in self.backend.logits(self.head, block)]
+            logits = self.backend.logits(self.head, block)
+            rows += [top_tokens(self.tokenizer, of_masks, self.top, self.among) for of_masks in logits]
         return rows
 
 
@@ -171,8 +176,36 @@ def find_masks(tokenizer: Tokenizer, text: str, longest: int, at: str) -> tuple[
     return starts, sample
 
 
-def top_tokens(tokenizer: Tokenizer, logits: np.ndarray, top: int) -> np.ndarray:
+def find_targets(tokenizer: Tokenizer, targets: Sequence[str] | None) -> tuple[int, ...]:
+    """Return the ids of tokens, as the vocabulary spells them or as texts; none for None.
+
+    Raises:
+        UserError: there is none, or one is not a token of the vocabulary, or a special one.
+    """
+    if targets is None:
+        return ()
+    if not targets:
+        raise UserError("there are no targets", remedy=f"give tokens, or leave out {argument('targets')}")
+    found = [tokenizer.find(target) for target in targets]
+    ids = [tokenizer.encode(target).tolist() if id is None else [id] for target, id in zip(targets, found, strict=True)]
+    for target, of_target in zip(targets, ids, strict=True):
+        if len(of_target) != 1:
+            pieces = f" but {len(of_target)}: {' '.join(tokenizer.tokens(of_target[:9]))}" if of_target else ""
+            remedy = "give single tokens: a mask stands for one"
+            raise UserError(f"the target '{target[:60]}' is not one token{pieces}", remedy=remedy)
+        if of_target[0] in tokenizer.special_ids:
+            raise UserError(f"the vocabulary has no token for the target '{target[:60]}'", remedy="leave it out")
+    return tuple(dict.fromkeys(id for (id,) in ids))
+
+
+def top_tokens(tokenizer: Tokenizer, logits: np.ndarray, top: int, among: Sequence[int] = ()) -> np.ndarray:
     """Return the `top` most probable tokens for each mask in descending order, without special tokens.
+
+    Args:
+        tokenizer: the tokenizer.
+        logits: the logits of the masks.
+        top: number of tokens.
+        among: ids of the tokens to choose from; empty: all.
 
     Returns:
         The probability and the id of each, (masks, 2, top) float64.
@@ -183,9 +216,13 @@ def top_tokens(tokenizer: Tokenizer, logits: np.ndarray, top: int) -> np.ndarray
     logits = logits.copy()
     logits[:, tokenizer.size :] = -np.inf  # rows that pad the embedding table have no token
     probabilities = torch.from_numpy(logits).softmax(1)  # (masks, vocabulary)
-    special = list(tokenizer.special_ids)
-    probabilities[:, special] = -1  # after the softmax, so that the other probabilities remain the model's
-    values, ids = probabilities.topk(min(top, tokenizer.size - len(special)))  # (masks, top)
+    if among:  # after the softmax, so that the probabilities remain the model's
+        values, order = probabilities[:, list(among)].topk(min(top, len(among)))  # (masks, top)
+        ids = torch.tensor(among)[order]
+    else:
+        special = list(tokenizer.special_ids)
+        probabilities[:, special] = -1
+        values, ids = probabilities.topk(min(top, tokenizer.size - len(special)))  # (masks, top)
     return torch.stack([values.double(), ids.double()], 1).numpy()
 
 

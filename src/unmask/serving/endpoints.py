@@ -22,7 +22,7 @@ from unmask.serving import rerank, tokens, types
 from unmask.serving.batcher import ComputeJob
 from unmask.serving.refusals import invalid, main_field, too_large, too_long
 from unmask.serving.served import REFUSED, Served
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, counted
 from unmask.support.messages import argument
 from unmask.tasks import TASKS
 from unmask.tasks.explained import Explanation
@@ -79,7 +79,8 @@ def explain(served: Served, request: types.ExplainRequest) -> ComputeJob:
     explainer = Explainer(served.model, task, served.predictor.backend)
     words = [explainer.words(framed, number) for number in range(len(framed.samples))]
     if (count := sum(len(of.words) for of in words)) > limits.words:
-        raise too_large(f"{main_field(request)}: {count:,} words, more than {limits.words} that can be explained")
+        reached = counted(count, "word")
+        raise too_large(f"{main_field(request)}: {reached}, more than {limits.words} that can be explained")
     occluded = [explainer.occluded(*pair) for pair in zip(framed.samples, words, strict=True)]
     targets = sum(len(of) * max(map(len, of[0].positions.values()), default=1) for of in occluded)
     if targets * len(labels) > limits.logits:
@@ -247,7 +248,8 @@ ENDPOINTS = (
         types.FillRequest,
         types.FillResponse,
         Served.fill,
-        f"{INPUTS}: a text has no mask, or more tokens than the model reads; write [MASK] where a word is missing",
+        f"{INPUTS}: a text has no mask, or more tokens than the model reads; write [MASK] where a word is missing; or "
+        "a target is not one token of the vocabulary",
         {"inputs": "Paris is the [MASK] of France."},
     ),
     Endpoint(

@@ -62,9 +62,15 @@ class ClassificationRequest(PipelineRequest):
 
 
 class FillParameters(Parameters):
-    """How masks are filled: `top_k` is the number of candidates."""
+    """How masks are filled.
+
+    Attributes:
+        top_k: number of candidates.
+        targets: see `FillRequest`.
+    """
 
     top_k: Top | None = None
+    targets: str | Annotated[list[str], Meta(min_length=1)] | None = None
 
 
 class FillMaskRequest(PipelineRequest):
@@ -217,8 +223,9 @@ def fill(served: Served, request: FillMaskRequest) -> ComputeJob:
     Raises:
         Refusal: see `Served.fill`.
     """
-    top = (request.parameters or FillParameters()).top_k or 5
-    job = served.fill(FillRequest(inputs=request.inputs, top=top))
+    parameters = request.parameters or FillParameters()
+    targets = [parameters.targets] if isinstance(parameters.targets, str) else parameters.targets
+    job = served.fill(FillRequest(inputs=request.inputs, top=parameters.top_k or 5, targets=targets))
 
     def read(rows: list[np.ndarray]) -> list[Any]:
         answers = [_filled(served, *pair) for pair in zip(job.samples, rows, strict=True)]

@@ -257,8 +257,12 @@ def serve(server: uvicorn.Server, listener: socket.socket) -> None:
         server: see `make_server`.
         listener: see `listen`.
     """
+    before = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH)
-    asyncio.run(server.serve(sockets=[listener]))
+    try:
+        asyncio.run(server.serve(sockets=[listener]))
+    finally:
+        sys.setswitchinterval(before)
 
 
 def _allow_descriptors() -> int:

@@ -19,7 +19,7 @@ from unmask.families.checkpoints.sentence_modules import supported
 from unmask.inference.backend import in_order
 from unmask.inference.entailment import knows_labels
 from unmask.inference.explanation import explains
-from unmask.inference.fill import HEADS, Mask, MaskFiller, find_masks, mask_head, read_candidates
+from unmask.inference.fill import HEADS, Mask, MaskFiller, find_masks, find_targets, mask_head, read_candidates
 from unmask.inference.pooling import normalized
 from unmask.inference.predictor import Predictor
 from unmask.nn.encoders.encoder import CHARACTERS
@@ -28,7 +28,7 @@ from unmask.serving.metrics import Meter
 from unmask.serving.refusals import field_of, invalid, main_field, too_large, too_long
 from unmask.serving.types import EmbedRequest, FillRequest, Limits
 from unmask.support.choices import PromptName
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, counted
 from unmask.support.messages import argument
 from unmask.tasks.routes import Request, Route, TaskRequest, Truncation, VectorsRequest
 from unmask.tasks.rows import TextTask, as_rows, cut_longer
@@ -387,7 +387,7 @@ class Served:
         most = min(self.limits.logits // self.tokenizer.size, self.limits.candidates // request.top)
         if masks > most:
             raise too_large(
-                f"{main_field(request)}: {masks:,} masks, more than {most:,} in a request to this model with "
+                f"{main_field(request)}: {counted(masks, 'mask')}, more than {most:,} in a request to this model with "
                 f"{request.top} candidates for each; send several requests"
             )
 
@@ -395,7 +395,8 @@ class Served:
             pairs = zip(framed, rows, strict=True)
             return [list(map(Mask, starts, read_candidates(self.tokenizer, ranked))) for (starts, _), ranked in pairs]
 
-        filler = MaskFiller(self.tokenizer, self.predictor.backend, self.mask_head, request.top)
+        among = find_targets(self.tokenizer, request.targets)
+        filler = MaskFiller(self.tokenizer, self.predictor.backend, self.mask_head, request.top, among)
         return ComputeJob(filler, self.checked(request, [sample for _, sample in framed]), read)
 
     def texts(

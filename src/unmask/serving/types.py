@@ -155,10 +155,12 @@ class FillRequest(Request):
     Attributes:
         inputs: one text or several.
         top: number of candidates for each mask.
+        targets: tokens that the candidates are among, as the vocabulary spells them or as texts; None: all tokens.
     """
 
     inputs: Texts
     top: Annotated[int, Meta(ge=1, le=100)] = 5
+    targets: Annotated[list[str], Meta(min_length=1)] | None = None
 
 
 class FeaturesRequest(Request):

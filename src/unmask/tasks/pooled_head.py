@@ -24,7 +24,7 @@ from unmask.nn.encoders.encoder import POOLER, Encoded, Encoder, HeadSpec, WithP
 from unmask.nn.layers.dropout import Dropout
 from unmask.nn.layers.vocabulary import count_correct
 from unmask.objectives.objective import Objective, Part
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, counted
 
 
 class Regularization(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -66,7 +66,8 @@ def weights_of(weights: Weights, labels: Sequence[str]) -> tuple[float, ...]:
         return ()
     if len(weights) != len(labels):
         raise UserError(
-            f"{len(weights)} weights for {len(labels)} labels", remedy=f"give one each for {', '.join(labels)}"
+            f"{counted(len(weights), 'weight')} for {len(labels)} labels",
+            remedy=f"give one each for {', '.join(labels)}",
         )
     return weights
 

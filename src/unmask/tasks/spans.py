@@ -42,7 +42,7 @@ from unmask.nn.layers.dropout import Dropout
 from unmask.nn.layers.linear import Linear
 from unmask.objectives.flops import head_flops, matrices
 from unmask.objectives.objective import Objective, Part, imitate_softmax
-from unmask.support.errors import ShareNote, UserError
+from unmask.support.errors import ShareNote, UserError, counted
 from unmask.support.messages import setting
 from unmask.support.model_card import Card
 from unmask.tasks.entity_task import EntityTask, encode_words, in_code_points
@@ -96,7 +96,8 @@ class Spans(EntityTask, frozen=True, kw_only=True, tag="spans"):
         """See `Task`: O, for no entity, then the types in alphabetical order."""
         kinds = {chunk.type for sentence in examples for chunk in sentence.chunks}
         if not kinds or NO_ENTITY in kinds:
-            what = f"a span has the label '{NO_ENTITY}'" if kinds else f"there is no entity in {len(examples)} texts"
+            none = f"there is no entity in {counted(len(examples), 'text')}"
+            what = f"a span has the label '{NO_ENTITY}'" if kinds else none
             raise UserError(what, file=examples[0].file, remedy="is it the right column?")
         return (NO_ENTITY, *sorted(kinds))
 

@@ -17,7 +17,7 @@ import numpy as np
 from unmask.data.labelled.span_export import Marked
 from unmask.data.labelled.tagged_sentence import MISSPELLED, TaggedSentence, write_tags
 from unmask.metrics.token_classification import Chunk, are_word_tags, chunks, is_word_tag, split_tag
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, counted
 from unmask.tasks.explained import Explanation
 from unmask.tasks.tuning import softmax
 
@@ -165,7 +165,7 @@ def labels_of(examples: Sequence[TaggedSentence]) -> tuple[str, ...]:
     kinds = sorted({split_tag(tag)[1] for tag in tags} - {""})
     if not kinds:
         raise UserError(
-            f"no entity is tagged in {len(examples)} sentences",
+            f"no entity is tagged in {counted(len(examples), 'sentence')}",
             file=examples[0].file,
             remedy="is it the right column?",
         )

@@ -31,7 +31,7 @@ from typing import Any, Literal
 import numpy as np
 
 from unmask.metrics.classification import calibration_error, f1_by_label
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, counted
 from unmask.support.messages import setting
 
 Temperature = float | Literal["tuned"]
@@ -179,7 +179,8 @@ def check_number(threshold: Threshold, labels: Sequence[str]) -> None:
     """
     if isinstance(threshold, tuple) and len(threshold) != len(labels):
         raise UserError(
-            f"{len(threshold)} thresholds for {len(labels)} labels", remedy=f"give one each for {', '.join(labels)}"
+            f"{counted(len(threshold), 'threshold')} for {len(labels)} labels",
+            remedy=f"give one each for {', '.join(labels)}",
         )
 
 

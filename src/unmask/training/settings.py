@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, TypeAlias, Uni
 import msgspec
 
 from unmask.data.batches.sources import Source, stage_ends
+from unmask.support.errors import counted
 from unmask.support.model_card import CardSettings
 from unmask.support.plugins import Registry
 from unmask.training.optimizer_settings import AdamWSettings, LambSettings, MuonSettings, OptimizerSettings
@@ -242,7 +243,7 @@ class Plan:
         """Return a line for each stage, for display."""
         ends = [0, *stage_ends(self.stages, total)]
         return [
-            f"{stage.name or f'length {stage.length}'}: {end - begin:,} steps of {counts.tokens:,.0f} tokens"
+            f"{stage.name or f'length {stage.length}'}: {counted(end - begin, 'step')} of {counts.tokens:,.0f} tokens"
             for stage, counts, (begin, end) in zip(self.stages, self.counted, pairwise(ends), strict=True)
         ]
 

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import time
 from functools import partial
 
 import numpy as np
@@ -201,3 +202,12 @@ def test_sentences_include_the_space_before_them(tmp_path):
     assert tokenizer.decode(ids) == "He came home. She left early! They met again. 你好。再見。"
     assert ids.tolist() == tokenizer.encode("He came home. She left early! They met again. 你好。再見。").tolist()
     assert len(lengths) == 6
+
+
+@pytest.mark.timeout(120)
+def test_workers_end_in_the_middle_of_their_work_if_it_is_interrupted():
+    """It took as long as all that they had been handed, whole files where text is cleaned."""
+    results = encode.map_in_processes([0, 3600, 3600, 3600], time.sleep, 2)
+    assert next(results) is None  # that of the first item
+    results.close()
+    assert not multiprocessing.active_children()

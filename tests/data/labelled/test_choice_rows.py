@@ -117,7 +117,7 @@ def test_rows_without_ids_are_numbered_over_files_and_without_answers_can_be_pre
         (arc("a", " ", ["c", "d"], 0), "the question is empty"),
         (arc("a", "b", ["c", " "], 0), "text 1: the text is empty"),
         (arc("a", "b", ["c", "d"], 0, names="AA"), "two choices have the same label: A, A"),
-        (arc("a", "b", ["c", "d"], 0, names="A"), "2 choices, but 1 labels"),
+        (arc("a", "b", ["c", "d"], 0, names="A"), "2 choices, but 1 label"),
         (hellaswag("a", "b", ["c", "d"], 2), "the label '2' is none of the 2 choices"),
         (hellaswag("", "", ["c", "d"], 1), "ctx_a and ctx_b are empty"),
         (race("a", "b", ["c", "d"], 0) | {"options": "c"}, "'options' is str, not list"),

@@ -116,7 +116,7 @@ def test_no_other_span_of_words_is_better():
         (content(COLOR, DOG, turns=[1, 1]), "question 2: the id '1' is also that of story 1 .*, question 1"),
         ({"data": content(COLOR)["data"] * 2}, r"story 2 \(id s\): the id 's' is also that of story 1"),
         (content((" ", answer("x"))), "the input_text is empty"),
-        (content(COLOR, DOG, more={"0": [answer("x")]}), "1 answers to 2 questions"),
+        (content(COLOR, DOG, more={"0": [answer("x")]}), "1 answer to 2 questions"),
         (content(COLOR, more={"0": [answer("x") | {"turn_id": 2}]}), "'turn_id' is 1, that of its answer 2"),
         (content(("why?", {"input_text": "x"})), "'span_start' is missing"),
     ],

@@ -329,7 +329,7 @@ def test_texts_without_labels(tmp_path):
         "two\u2028still two\x0b.",
         "three",
     ]
-    assert notes == [f"{tmp_path / 'a.txt.gz'}: omitted: 1 empty lines"]
+    assert notes == [f"{tmp_path / 'a.txt.gz'}: omitted: 1 empty line"]
     assert read_texts(write(tmp_path / "c.txt", "one\n"), columns={}, notes=notes) == ["one"]
     assert len(notes) == 1, "the line end of the last line does not begin another line"
     assert rows(write(tmp_path / "a.tsv", TSV), wanted=("text",)) == [(line, text) for line, text, _ in GOOD]

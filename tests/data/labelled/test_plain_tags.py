@@ -100,6 +100,8 @@ def test_misspelled_tags_are_refused_wherever_they_are(tmp_path, tags):
         (["O", "B_PER"], "write B-PER; or is it the wrong column"),
         (["N", "i–PER"], "write I-PER; or is it the wrong column"),
         (["O", "E-MAIL", "PHONE"], "as 'E-MAIL' has a prefix, write B-PHONE and I-PHONE; or, if that is a whole name"),
+        (["B-PER", "X"], "if it stands for a piece of a word, or a special token, give whole words alone"),
+        (["[CLS]", "O", "B-PER", "X"], r"'\[CLS\]' is not a tag .* give whole words alone"),
         (["O", "PHONE", "E-MAIL"], "as 'E-MAIL' has a prefix, write B-PHONE and I-PHONE; or, if that is a whole name"),
         (["O", "0"], "is it the right column"),
     ],

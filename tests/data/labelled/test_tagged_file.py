@@ -165,7 +165,7 @@ ROWS = [
         "'tags' is not a list of strings; give a list for each sentence",
     ),
     ('{"words": "a", "tags": ["O"]}', "'words' is not a list of strings"),
-    ('{"words": ["a"], "tags": ["O", "O"]}', "1 words, but 2 tags"),
+    ('{"words": ["a"], "tags": ["O", "O"]}', "1 word, but 2 tags"),
     ('{"words": [], "tags": []}', "'words' is empty"),
     ('{"words": [""], "tags": ["O"]}', "a word is empty"),
     ('{"words": ["a", "b"], "tags": ["X", "B-X"]}', "'X' is not a tag"),
@@ -287,7 +287,7 @@ def test_sentences_are_yielded_before_the_rest_of_the_file_is_read(tmp_path):
     path.write_text("the O\ndog O\n\na O\ncat\n")
     sentences = iterate_annotations(path, columns={})
     assert next(sentences).words == ["the", "dog"]
-    with pytest.raises(UserError, match=r"words\.conll:5: 1 columns, but the lines before have 2"):
+    with pytest.raises(UserError, match=r"words\.conll:5: 1 column, but the lines before have 2"):
         next(sentences)
 
 

@@ -1,5 +1,7 @@
 """Tests of EPUB books: chapters in the order of the spine, and what is refused."""
 
+import random
+import re
 import time
 import zipfile
 
@@ -8,6 +10,7 @@ import pytest
 from unmask.data.text.documents import Skipped, TextOptions, read_documents
 from unmask.data.text.files import pages_of
 from unmask.data.text.html import _as_html
+from unmask.support.errors import UserError
 
 pytest.importorskip("resiliparse")
 CONTAINER = '<container xmlns="urn:c"><rootfiles><rootfile full-path="OPS/book.opf"/></rootfiles></container>'
@@ -64,17 +67,51 @@ def test_D12_the_tags_of_a_chapter_take_linear_time(content):
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"OPS/text/one.xhtml": None}, "is damaged"),
         ({"META-INF/container.xml": "<container/>"}, "names no package"),
         ({"META-INF/container.xml": "<container"}, "is damaged"),
         ({"META-INF/encryption.xml": '<e><EncryptionMethod Algorithm="http://x/aes128-cbc"/></e>'}, "is encrypted"),
-        ({"OPS/text/one.xhtml": "<html>" + " " * 10_000_001}, "OPS/text/one.xhtml: longer than 10,000,000 bytes"),
     ],
 )
 def test_damaged_and_encrypted_books_are_skipped(tmp_path, changes, reason):
     book(tmp_path / "a.epub", **changes)
     documents, places = read(tmp_path / "a.epub")
     assert not documents and reason in places[0]
+
+
+@pytest.mark.parametrize(
+    ("chapter", "reason"),
+    [
+        (None, "OPS/text/one.xhtml: cannot be read (\"There is no item named 'OPS/text/one.xhtml' in the archive\")"),
+        ("<html>" + " " * 10_000_001, "OPS/text/one.xhtml: longer than 10,000,000 bytes"),
+    ],
+)
+def test_a_chapter_that_cannot_be_read_is_named_and_the_others_are_read(tmp_path, chapter, reason):
+    path = tmp_path / "a.epub"
+    book(path, **{"OPS/text/one.xhtml": chapter})
+    assert read(path) == (["It ends."], [f"{path}:1: {reason}"])
+    with pytest.raises(UserError, match=re.escape(reason)):
+        list(read_documents([path], TextOptions(strict=True), Skipped()))
+
+
+def test_bytes_that_changed_cost_no_more_than_their_chapter(tmp_path):
+    path, rng, seen = tmp_path / "a.epub", random.Random(0), set()
+    words = {name: " ".join(rng.choice("abcdefgh") * 3 for _ in range(300)) for name in ("one", "two b")}
+    book(path, **{f"OPS/text/{name}.xhtml": f"<html><body><p>{text}</p></body></html>" for name, text in words.items()})
+    content = path.read_bytes()
+    with zipfile.ZipFile(path) as archive:
+        entries = {entry.filename: entry for entry in archive.infolist()}
+    for _ in range(60):
+        name = rng.choice(["one", "two b"])
+        entry, changed = entries[f"OPS/text/{name}.xhtml"], bytearray(content)
+        start = entry.header_offset + 30 + len(entry.filename)
+        at = start + rng.randrange(entry.compress_size - 1)  # bits of the last byte may be unused
+        changed[at] ^= 1 << rng.randrange(8)
+        path.write_bytes(changed)
+        documents, places = read(path)
+        other = next(text for of, text in words.items() if of != name)
+        assert documents == [other] and len(places) == 1 and f"OPS/text/{name}.xhtml" in places[0]
+        seen.add(places[0].partition("(")[2][:9])
+    assert len(seen) > 1, "checksums and zlib's own errors"
 
 
 def test_a_book_that_is_cut_off_is_skipped(tmp_path):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from unmask.data.tokenizers.load import load_tokenizer
+from unmask.data.tokenizers.tokenizer import in_blocks
 
 from .conftest import VOCABULARY
 
@@ -36,6 +37,30 @@ def test_ids_and_special_tokens(directory):
     for id in (-1, 15):
         with pytest.raises(IndexError):
             tokenizer.token(id)
+
+
+@pytest.mark.parametrize("block", [1, 40, 1000])
+def test_texts_are_encoded_in_blocks_as_they_are_alone(directory, monkeypatch, block):
+    """The library does not return for Ctrl-C before it has encoded all that it was given."""
+    monkeypatch.setattr("unmask.data.tokenizers.tokenizer.BLOCK", block)
+    tokenizer, given = load_tokenizer(directory), []
+
+    def encode(texts, **options):
+        given.append(texts)
+        return tokenizer._library.encode_batch(texts, **options)
+
+    found = list(in_blocks(encode, tuple(TEXTS)))
+    assert [text for texts in given for text in texts] == TEXTS
+    assert all(sum(map(len, texts[:-1])) < block for texts in given)
+    assert len(given) > 1 or sum(map(len, TEXTS)) < block
+    alone = [tokenizer.encode_offsets(text) for text in TEXTS]
+    for (ids, offsets), encoding in zip(alone, found, strict=True):
+        assert encoding.ids == ids.tolist() and encoding.offsets == offsets
+    for (ids, offsets), (many, places) in zip(alone, tokenizer.encode_offsets_many(TEXTS), strict=True):
+        assert many.tolist() == ids.tolist() and list(map(tuple, places.tolist())) == offsets
+    assert [ids.tolist() for ids in tokenizer.encode_many(TEXTS)] == [ids.tolist() for ids, _ in alone]
+    assert [ids.tolist() for ids, _ in tokenizer.encode_words(TEXTS)] == [ids.tolist() for ids, _ in alone]
+    assert tokenizer.encode_many([]) == [] and not list(in_blocks(encode, []))
 
 
 def test_offsets_are_characters(directory):

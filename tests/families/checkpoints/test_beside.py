@@ -104,6 +104,17 @@ def test_a_head_that_is_not_known_is_named_where_config_json_states_one(classifi
     assert len(messages) == named and all(expected in message for message in messages)
 
 
+@pytest.mark.parametrize("family", ["Bert", "Roberta", "Electra"])
+def test_a_head_for_multiple_choice_of_another_program_is_named(directory, family, recwarn):
+    """It has the name of a classifier, but scores choices, of which our own task writes a head of its own."""
+    shape = {"vocab_size": 30, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+    config = getattr(transformers, f"{family}Config")(**shape, intermediate_size=8)
+    getattr(transformers, f"{family}ForMultipleChoice")(config).save_pretrained(directory / "choices")
+    assert not huggingface.read(directory / "choices").heads
+    (message,) = [str(warning.message) for warning in recwarn if warning.category is InputWarning]
+    assert f"states {family}ForMultipleChoice, but no head for a task is known" in message
+
+
 @pytest.mark.parametrize(
     "prefix", ["module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module.", "base_model.model."]
 )

@@ -11,7 +11,7 @@ import torch
 from unmask.families.bert import BertSettings
 from unmask.families.checkpoints import huggingface
 from unmask.objectives import OBJECTIVES
-from unmask.support.errors import InputWarning
+from unmask.support.errors import InputWarning, counted
 
 from .conftest import (
     DECODER,
@@ -32,7 +32,7 @@ from .conftest import (
 def test_C4_another_number_of_layers(directory, layers):
     configure(directory, num_hidden_layers=layers)
     said = (
-        f"config.json specifies {layers} layers, but the weights have 2"
+        f"config.json specifies {counted(layers, 'layer')}, but the weights have 2"
         if layers < 1000
         else "layers must be at most 1000"
     )
@@ -119,7 +119,7 @@ def test_C4_another_number_of_layers_in_every_family(name, family_directory, lay
         configure(family_directory, **{key: 3, "num_hidden_groups": 3})
     if name == "albert, not shared":
         configure(family_directory, num_hidden_groups=layers)
-    assert_read_refused(family_directory, "layers")
+    assert_read_refused(family_directory, "layer")
 
 
 def test_C5_a_huge_size_is_refused_before_allocation_in_every_family(name, family_directory, monkeypatch):

@@ -55,7 +55,7 @@ def test_a_page(make_run, monkeypatch):
     assert rows["machine"] == "device cpu, threads 2, matrix products at 800 GFLOP/s"
     assert rows["progress"] == "8 of 8 steps, 8,000 tokens, 2.00 epochs, 8 min 00 s in steps"
     assert rows["speed"] == "500 tokens/s, 400 GFLOP/s (50 % of peak), median of the steps"
-    assert rows["skipped"].startswith("1 steps")
+    assert rows["skipped"].startswith("1 step,")
     assert rows["loss"] == "10.0000 6.0000 8 6.0000"
     assert rows["masked_lm_accuracy"] == "0.0000 0.8000 8 0.8000"
     assert rows["metrics.jsonl"] == str(path / "metrics.jsonl")

@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -47,6 +47,8 @@ _GUARD = 'put the call under `if __name__ == "__main__":`, as each process that 
 _CHUNK = 1 << 18  # characters that are sent to a worker at a time
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
+_PAUSE = 0.2  # seconds after which a worker sees that the work has ended
+_ENDED = "ended"  # file by which workers are told to exit
 _UNDER_WAY = 4  # pending chunks per worker: enough that none is idle while a shard is written
 
 
@@ -156,6 +158,10 @@ def map_in_processes(items: Iterable[_Item], function: Callable[[_Item], _Result
                 yield pending.popleft().result()
         except BrokenProcessPool as error:
             raise _lost(has_begun=(folder / "begun").exists()) from error
+        except BaseException:  # Ctrl-C, an error, or a caller that needs no more
+            with suppress(OSError):
+                (folder / _ENDED).touch()
+            raise
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -212,16 +218,20 @@ _function: Callable[[Any], Any]  # in a worker
 def _start(folder: Path) -> None:
     """Initialize a worker: read the function from a folder, and leave word there that a worker has begun."""
     global _function
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    threading.Thread(target=_exit_early, args=(folder / _ENDED,), daemon=True).start()
     _function = pickle.loads((folder / "function").read_bytes())
     (folder / "begun").touch()
 
 
-def _exit_with_parent() -> None:
-    """Exit this worker when the main process is killed, which the worker's queue would not signal."""
+def _exit_early(ended: Path) -> None:
+    """Exit this worker when the main process is killed, or has ended the work, which its queue would not signal.
+
+    Otherwise the main process would wait for all items that workers have been handed.
+    """
     parent = multiprocessing.parent_process()
     assert parent is not None, "this must run in a worker"
-    parent.join()
+    while parent.is_alive() and not ended.exists():
+        parent.join(_PAUSE)
     os._exit(1)
 
 

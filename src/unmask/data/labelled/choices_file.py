@@ -30,7 +30,7 @@ from unmask.data.labelled.json_file import Place, claim, decode_object, suffix_o
 from unmask.data.labelled.records import has_rows, read_records, read_table
 from unmask.data.labelled.table import Source
 from unmask.data.text.files import display_name, files_of
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, counted
 
 ENDINGS = ("ending0", "ending1", "ending2", "ending3")
 PATTERNS = ("*.txt", "*.json", "*.csv")
@@ -157,7 +157,7 @@ def _posed(row: dict[str, Any], place: Place) -> _Posed:
         listed = {key: [choice.get(key) for choice in each] for key in ("text", "label")}
     choices, names = (_texts(place, listed, key) for key in ("text", "label"))
     if len(choices) != len(names):
-        place.refuse(f"{len(choices)} choices, but {len(names)} labels", "correct it")
+        place.refuse(f"{counted(len(choices), 'choice')}, but {counted(len(names), 'label')}", "correct it")
     return _Posed(place.text(asked, stem), "", choices, names, "answerKey")
 
 
@@ -177,7 +177,7 @@ def _right(answer: Any, posed: _Posed, place: Place) -> int:
     """Return the index of the right choice, which is stated as one of their names, as text or as a number."""
     stated = str(answer).strip() if isinstance(answer, str | int) and not isinstance(answer, bool) else ""
     if stated not in posed.names:
-        known = f"{len(posed.choices)} choices ({', '.join(posed.names)})"
+        known = f"{counted(len(posed.choices), 'choice')} ({', '.join(posed.names)})"
         place.refuse(f"the {posed.answer} {answer!r} is none of the {known}", "correct it")
     return [*posed.names].index(stated)
 

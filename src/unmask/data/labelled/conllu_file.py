@@ -24,7 +24,7 @@ from unmask.data.labelled.spans import Reading
 from unmask.data.labelled.tagged_sentence import TaggedSentence, Tags, join_words
 from unmask.data.text.files import display_name, read_text_lines
 from unmask.metrics.token_classification import is_word_tag
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, counted
 from unmask.support.messages import argument
 
 COLUMNS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
@@ -146,7 +146,8 @@ def _split(path: str | Path, form: str, name: str, names: list[str]) -> Iterator
         )
         width = width or len(cells)
         if len(cells) != width:
-            raise UserError(f"{len(cells)} columns, but the lines before have {width}", file=name, line=number)
+            columns = counted(len(cells), "column")
+            raise UserError(f"{columns}, but the lines before have {width}", file=name, line=number)
         block.document = document
         if form != "multiconer" and not NUMBER.fullmatch(cells[0]):
             raise UserError(f"'{cells[0][:40]}' is not the number of a word", file=name, line=number)

@@ -40,6 +40,7 @@ from unmask.data.labelled.table import Source
 from unmask.data.text.files import display_name
 from unmask.metrics.dialogues import CANNOT
 from unmask.metrics.question_answering import normalize, overlap
+from unmask.support.errors import counted
 
 
 class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -311,7 +312,7 @@ def _answers(story: dict[str, Any], place: Place, number: int, gold: bool) -> li
     columns += [[answer for _, answer in inside.each(more, key, f"person {key}, answer")] for key in more]
     for column in columns:
         if len(column) != number:
-            place.refuse(f"{len(column)} answers to {number} questions", place.remedy)
+            place.refuse(f"{counted(len(column), 'answer')} to {counted(number, 'question')}", place.remedy)
     return columns
 
 

@@ -236,7 +236,7 @@ def iterate_texts(path: str | Path, *, columns: Mapping[str, str], notes: list[s
     if not texts:
         raise EmptySource("there are no texts", file=display_name(path))
     if empty:
-        notes.append(f"{display_name(path)}: omitted: {empty:,} empty lines")
+        notes.append(f"{display_name(path)}: omitted: {counted(empty, 'empty line')}")
     if records == texts:
         notes.append(
             f"{display_name(path)}: each of the {texts:,} lines is an object of JSON and was read as one text; "

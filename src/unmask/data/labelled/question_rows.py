@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unmask.data.labelled.json_file import Place
+from unmask.support.errors import counted
 
 Record = dict[str, Any]
 ANSWER = {"texts": "text", "answer_starts": "answer_start"}
@@ -42,7 +43,7 @@ def quac_paragraph(row: Record, place: Place) -> Record:
         columns["answers"] = [_objects({"answers": turn}, "answers", ANSWER, place) for turn in of_turns]
     for ours, values in columns.items():
         if len(values) != len(questions):
-            place.refuse(f"{len(questions)} questions, but '{ours}' has {len(values)} values")
+            place.refuse(f"{counted(len(questions), 'question')}, but '{ours}' has {counted(len(values), 'value')}")
     turns = zip(*columns.values(), strict=True)
     return {"id": name, "context": row.get("context"), "qas": [dict(zip(columns, turn, strict=True)) for turn in turns]}
 

@@ -29,7 +29,7 @@ from unmask.data.labelled.json_file import Place
 from unmask.data.text.files import COMPRESSED, decode_line, display_name, read_text_lines, split_part
 from unmask.metrics.retrieval import in_order
 from unmask.support.durable import replace_file
-from unmask.support.errors import ShareNote, UserError
+from unmask.support.errors import ShareNote, UserError, counted
 
 CORPUS, QUERIES, QRELS = "corpus.jsonl", "queries.jsonl", "qrels"
 LAYOUT = f"a collection is a directory with {CORPUS}, {QUERIES} and {QRELS}/*.tsv"
@@ -318,7 +318,7 @@ def _judgments(path: Path, queries: Mapping[str, object], file: Path) -> dict[st
         if len(cells) != (expected := len(HEADER) if divider else TREC):
             how = "tabs" if divider else "spaces"
             raise UserError(
-                f"{len(cells)} cells, not {expected}", file=path, line=number, remedy=f"divide them by {how}"
+                f"{counted(len(cells), 'cell')}, not {expected}", file=path, line=number, remedy=f"divide them by {how}"
             )
         query, document, score = cells[0], *cells[-2:]
         if not re.fullmatch(GRADE, score):
@@ -367,7 +367,7 @@ def read_run(path: str | Path, collection: Collection) -> tuple[list[Ranking], l
             continue
         if len(cells) != 6:
             raise UserError(
-                f"{len(cells)} columns, not the 6 of a run: query, Q0, document, rank, score, name",
+                f"{counted(len(cells), 'column')}, not the 6 of a run: query, Q0, document, rank, score, name",
                 file=path,
                 line=number,
             )

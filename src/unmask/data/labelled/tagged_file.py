@@ -47,7 +47,7 @@ from unmask.data.text.files import (
     read_text_lines,
     read_text_whole,
 )
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, counted
 from unmask.support.messages import argument
 
 DOCUMENT = "-DOCSTART-"
@@ -99,7 +99,7 @@ def read_tagged_records(
         words = _strings(record, word_keys, name, number)
         tags = _strings(record, tag_keys, name, number) if gold else []
         if gold and len(words) != len(tags):
-            raise UserError(f"{len(words)} words, but {len(tags)} tags", file=name, line=number)
+            raise UserError(f"{counted(len(words), 'word')}, but {counted(len(tags), 'tag')}", file=name, line=number)
         try:
             placed = join_words(words)
         except ValueError as error:
@@ -197,7 +197,7 @@ def _check_cells(cells: Sequence[str], width: int, last: int, gold: bool, name: 
             f"the word '{cells[0][:40]}' has no tag", file=name, line=line, remedy="lines must be WORD … TAG"
         )
     if width and len(cells) != width:
-        raise UserError(f"{len(cells)} columns, but the lines before have {width}", file=name, line=line)
+        raise UserError(f"{counted(len(cells), 'column')}, but the lines before have {width}", file=name, line=line)
     if last >= len(cells):
         raise UserError(f"there is no column {last}, counted from 0", file=name, line=line)
 
@@ -274,7 +274,7 @@ def _table_rows(
         if not any(cells):
             continue
         if len(cells) != len(names):
-            raise UserError(f"{len(cells)} columns where there should be {len(names)}", file=name, line=line)
+            raise UserError(f"{counted(len(cells), 'column')} where there should be {len(names)}", file=name, line=line)
         sentence = cells[id_at].strip()
         if sentence and sentence != current:
             yield None
@@ -288,7 +288,8 @@ def _table_rows(
         if "" in row_words:
             raise UserError("the word is empty", file=name, line=line, remedy="fix or remove the row")
         if gold and len(row_words) != len(row_tags):
-            raise UserError(f"{len(row_words)} words, but {len(row_tags)} tags", file=name, line=line)
+            numbers = f"{counted(len(row_words), 'word')}, but {counted(len(row_tags), 'tag')}"
+            raise UserError(numbers, file=name, line=line)
         row_tags = [known.check(tag, line) for tag in row_tags] if gold else row_words
         yield from ((line, *pair, None) for pair in zip(row_words, row_tags, strict=True))
     if again:

@@ -58,6 +58,8 @@ MANY = 100
 """Number of different tags from which they must be far fewer than words; treebanks have up to a few hundred."""
 RUNS = "tags have no prefixes such as B-: each run of equal tags other than O is read as one entity"
 """The note on such a file."""
+OF_TOKENS = ("X", "[CLS]", "[SEP]", "[PAD]")
+"""Tags of what is no word, in data that was prepared for early code of BERT: later pieces of words, special tokens."""
 PIECE = re.compile(r"##\w.*|[▁Ġ].+")
 """A piece of a word, as tokenizers write it: one that continues a word, or one that begins one."""
 PIECES = 0.01
@@ -118,6 +120,11 @@ class Tags:
         column = f"choose it by number from 0, as in {argument('columns', {'text': 0, 'label': 3})}"
         if parts := SEPARATED.fullmatch(tag):
             return f"write {parts[1].upper()}-{parts[2]}; or is it the wrong column? {column}"
+        if tag in OF_TOKENS:
+            return (
+                "if it stands for a piece of a word, or a special token, give whole words alone, each with the tag of "
+                f"its first piece; or is it the wrong column? {column}"
+            )
         prefixed = next((other for other in others if other != "O" and not is_word_tag(other)), None)
         if prefixed and tag in self.plain:
             return (

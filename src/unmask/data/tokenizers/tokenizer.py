@@ -16,7 +16,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -53,6 +53,20 @@ ROLES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
 SPECIAL_TOKENS = dict(zip(ROLES, ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"), strict=True))
 BPE_SPECIAL_TOKENS = dict(zip(ROLES, ("<pad>", "<unk>", "<s>", "</s>", "<mask>"), strict=True))
 """Names of the special tokens in BERT, and those in RoBERTa, whatever the kind of its vocabulary."""
+
+
+BLOCK = 1 << 19
+"""Number of characters that the library encodes at once, but at least a text: meanwhile, Ctrl-C has no effect."""
+
+
+def in_blocks(encode: Callable[..., list[tokenizers.Encoding]], texts: Sequence[str]) -> Iterator[tokenizers.Encoding]:
+    """Yield what a method of the library makes of each text, without special tokens; see `BLOCK`."""
+    start = size = 0
+    for stop, text in enumerate(texts, 1):
+        size += len(text)
+        if size >= BLOCK or stop == len(texts):
+            yield from encode(list(texts[start:stop]), add_special_tokens=False)
+            start, size = stop, 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -300,7 +314,7 @@ class Tokenizer:
         """Encode several texts on all cores, without adding special tokens."""
         if len(texts) == 1:  # waking the library's threads would take longer
             return [self.encode(texts[0])]
-        encodings = self._library.encode_batch_fast(list(texts), add_special_tokens=False)
+        encodings = in_blocks(self._library.encode_batch_fast, texts)
         return [self._ids(encoding, text) for encoding, text in zip(encodings, texts, strict=True)]
 
     def encode_separately(self, words: Sequence[str]) -> list[Ids]:
@@ -309,7 +323,7 @@ class Tokenizer:
 
     def encode_words(self, texts: Sequence[str]) -> list[tuple[Ids, Ids]]:
         """Encode several texts; return the ids of each, and for each id the index of its word in the text."""
-        encodings = self._library.encode_batch(list(texts), add_special_tokens=False)
+        encodings = in_blocks(self._library.encode_batch, texts)
         return [
             (self._ids(encoding, text), np.array(encoding.word_ids, dtype=np.int32))
             for encoding, text in zip(encodings, texts, strict=True)
@@ -330,7 +344,7 @@ class Tokenizer:
         Returns:
             For each text the ids and the offsets, (tokens, 2).
         """
-        encodings = self._library.encode_batch(list(texts), add_special_tokens=False)
+        encodings = in_blocks(self._library.encode_batch, texts)
         return [
             (self._ids(encoding, text), np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2))
             for encoding, text in zip(encodings, texts, strict=True)

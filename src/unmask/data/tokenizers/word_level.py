@@ -21,7 +21,16 @@ import tokenizers
 from tokenizers import Encoding, decoders, models, pre_tokenizers
 
 from unmask.data.tokenizers.counting import count_words, no_text
-from unmask.data.tokenizers.tokenizer import GENERAL_CLASS, ROLES, Ids, Kind, Starts, Tokenizer, write_vocabulary
+from unmask.data.tokenizers.tokenizer import (
+    GENERAL_CLASS,
+    ROLES,
+    Ids,
+    Kind,
+    Starts,
+    Tokenizer,
+    in_blocks,
+    write_vocabulary,
+)
 from unmask.data.tokenizers.words import BEGIN_SENTENCE, END_SENTENCE, LONGEST, Spelling, is_cut, spell
 from unmask.support.errors import UserError, counted
 
@@ -91,7 +100,7 @@ class WordTokenizer(Tokenizer):
 
     def encode_many(self, texts: Sequence[str]) -> list[Ids]:
         """See `Tokenizer`."""
-        encodings = self._library.encode_batch(list(texts), add_special_tokens=False)
+        encodings = in_blocks(self._library.encode_batch, texts)
         return [self._ids(encoding, text) for encoding, text in zip(encodings, texts, strict=True)]
 
     def decode(self, ids: Iterable[int]) -> str:

@@ -162,7 +162,8 @@ def check(form: Format, settings: BodySettings, body: Encoder, shapes: Shapes, p
             "the model itself, not of what it is a part of",
         )
     if layers != expected:
-        raise UserError(f"config.json specifies {len(expected)} layers, but the weights have {len(layers)}", file=path)
+        specified = counted(len(expected), "layer")
+        raise UserError(f"config.json specifies {specified}, but the weights have {len(layers)}", file=path)
     for pooler in filter(None, (form.pooler, form.head_pooler, OWN_POOLER)):
         if any(name.startswith(f"{pooler}.") for name in shapes):
             wanted |= {f"{pooler}.{part}": shapes_of_body[f"pooler.{part}"] for part in form.pooler_parts}

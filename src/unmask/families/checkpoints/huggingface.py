@@ -158,8 +158,9 @@ def read(directory: Path, *, allow_pickle: bool = False) -> Pretrained:
     if untied:
         heads = {head: names for head, names in heads.items() if head not in OBJECTIVES}
     if not heads.keys() - OBJECTIVES.keys():
-        unknown = [name for name in stored_names if not _is_known(form, name) and not name.endswith(BUFFERS)]
-        warn_of_unknown_head(config, unknown, path)
+        read_names = {name for names in heads.values() for name in names.values()}
+        others = [name for name in stored_names if not _is_inside(form, name) and not name.endswith(BUFFERS)]
+        warn_of_unknown_head(config, [name for name in others if name not in read_names], path)
     activation = "" if isinstance(task, dict) else _activation(config, directory, tensors, heads)
     return Pretrained(
         settings,
@@ -373,12 +374,15 @@ def _modern(form: Format, name: str) -> str:
 
 
 def _is_known(form: Format, name: str) -> bool:
-    if name == form.decoder:
-        return True
     heads = {stored_name for names in form.heads.values() for stored_name in names.values()}
-    inside = (OWN, *filter(None, (*form.beginnings, form.pooler, form.head_pooler)))
-    known = name.startswith(inside) or not heads.isdisjoint((name, name.rpartition(".")[0]))
+    known = _is_inside(form, name) or not heads.isdisjoint((name, name.rpartition(".")[0]))
     return known and not name.endswith(".attn.bias")  # GPT's causal mask
+
+
+def _is_inside(form: Format, name: str) -> bool:
+    """Return whether a tensor belongs to the body, its pooler or the vocabulary decoder, or is one of our own."""
+    inside = (OWN, *filter(None, (*form.beginnings, form.pooler, form.head_pooler)))
+    return name == form.decoder or name.startswith(inside)
 
 
 def _config(form: Format, settings: Any, vocabulary: int, architecture: str, labels: Sequence[str]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 import torch
@@ -29,16 +29,13 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 from torch.nn.utils.rnn import PackedSequence
 
-from unmask.data.batches.tokens import Plan
+from unmask.data.batches.tokens import Plan, Tokens
 from unmask.nn.encoders.encoder import NO_CARRY, NOTHING, Carry, Encoded, Encoder, Keep, mean_vectors
 from unmask.nn.layers.dropout import Dropout
 from unmask.nn.layers.lstm import pack
 from unmask.support.choices import DownstreamKind
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
-
-if TYPE_CHECKING:
-    from unmask.data.batches.tokens import Tokens
 
 ORDER = "lstm"
 """Name of the order in which the LSTM reads tokens in the plan of a batch, and of its sizes; see `pack`."""

@@ -17,20 +17,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from unmask.data.batches.tokens import Plan
+from unmask.data.batches.tokens import Plan, Tokens
 from unmask.data.tokenizers.words import CHARACTERS, PADDING
 from unmask.nn.encoders.encoder import NO_CARRY, NOTHING, Carry, Encoded, Encoder, Keep, Shape
 from unmask.nn.layers.dropout import Dropout
 from unmask.nn.layers.linear import Linear
 from unmask.nn.layers.lstm import Lstm, LstmState, mirror, pack
-
-if TYPE_CHECKING:
-    from unmask.data.batches.tokens import Tokens
 
 FIRST, WORD, LONGEST = "words.first", "words.word", "words.longest"
 ORDERS = ("forward", "backward")

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from unmask.nn.layers.block import select
+from unmask.nn.layers.block import FeedForward, select
 from unmask.nn.layers.dropout import Dropout
 from unmask.nn.layers.linear import Linear
 from unmask.nn.layers.relative_kernels import Inputs, Kernel, Rows, View, fused, plain
@@ -28,7 +28,6 @@ from unmask.nn.layers.rotary import CONTRAST
 
 if TYPE_CHECKING:
     from unmask.data.batches.groups import Group
-    from unmask.nn.layers.block import FeedForward
     from unmask.nn.layers.norm import LayerNorm
 
 BASE = 10_000.0

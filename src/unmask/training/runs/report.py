@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from unmask.support.choices import Files, as_files
 from unmask.support.durable import replace_file
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, counted
 from unmask.support.messages import argument, call, in_command, rendered
 from unmask.support.model_card import Card
 from unmask.training.runs.directory import RunDirectory
@@ -160,7 +160,7 @@ def finetuning_report(
     lines = [
         f"# {card.title}" + (f": {', '.join(labels)}" if labels else ""),
         "",
-        f"{examples:,} training examples. {_totals(run, progress)}",
+        f"{counted(examples, 'training example')}. {_totals(run, progress)}",
         "",
     ]
     if metrics:
@@ -260,7 +260,7 @@ def _plot(run: RunDirectory, name: str) -> list[str]:
 
 def _totals(run: RunDirectory, progress: RunProgress) -> str:
     """Return what the run did, and what it used until now, over all starts of the program."""
-    text = f"{progress.step:,} steps, {progress.tokens:,} tokens, {duration(progress.seconds)} in steps"
+    text = f"{counted(progress.step, 'step')}, {progress.tokens:,} tokens, {duration(progress.seconds)} in steps"
     rate = progress.tokens / progress.seconds if progress.seconds else 0
     skipped = f"; {progress.skipped} steps were not finite and were skipped" if progress.skipped else ""
     run.save_usage()

@@ -256,13 +256,13 @@ def _origin(run: Summary) -> str:
 
 def _progress(run: Summary, price: float | None) -> str:
     reached = run.reached
-    steps = f"{reached.step:,} of {reached.total:,} steps" if reached.total else f"{reached.step:,} steps"
+    steps = f"{reached.step:,} of {counted(reached.total, 'step')}" if reached.total else counted(reached.step, "step")
     epochs = "".join(f", {value:.2f} epochs" for value in _values(run.train[-1:], "epochs"))
     rows = [("progress", f"{steps}, {reached.tokens:,} tokens{epochs}, {duration(reached.seconds)} in steps")]
     tokens, flops = (_values(run.train, name) for name in ("tokens_per_second", "flops_per_second"))
     if tokens and flops:
         rows.append(("speed", f"{median(tokens):,.0f} tokens/s, {speed(median(flops), run.peak)}, median of the steps"))
-    rows.append(("skipped", f"{reached.skipped:,} steps, loss or gradient not finite"))
+    rows.append(("skipped", f"{counted(reached.skipped, 'step')}, loss or gradient not finite"))
     if used := describe_usage(run.usage, price):
         rows.append(("used", used))
     return _columns(rows)

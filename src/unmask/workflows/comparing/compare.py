@@ -29,7 +29,7 @@ from unmask.support.choices import (
     check_choice,
     exists,
 )
-from unmask.support.errors import UnmaskError, UserError, check_count, refuse_idle
+from unmask.support.errors import UnmaskError, UserError, check_count, counted, refuse_idle
 from unmask.support.messages import argument
 from unmask.support.urls import Url
 from unmask.support.workers import local_workers, work_on_ray
@@ -307,8 +307,8 @@ def describe(plan: Plan, out: Path, workers: int, price: float | None = None) ->
     left = total / workers
     cost = "" if price is None else f", at {price:g} an hour {price * left / 3600:.2g}"
     yield (
-        f"{len(plan.cells)} cells, about {duration(left)} with {workers} at a time{cost}; their models and corpora "
-        f"take about {size / 1e6:,.0f} MB, and what is being trained several times its model"
+        f"{counted(len(plan.cells), 'cell')}, about {duration(left)} with {workers} at a time{cost}; their models and "
+        f"corpora take about {size / 1e6:,.0f} MB, and what is being trained several times its model"
     )
 
 

@@ -26,7 +26,7 @@ from unmask.inference.predictor import Predictor
 from unmask.model.model import Model, load_model
 from unmask.objectives.soft_targets import NAME as SOFT_TARGETS
 from unmask.recipes.recipe import Recipe
-from unmask.support.errors import UserError, check_count, refuse_idle
+from unmask.support.errors import UserError, check_count, counted, refuse_idle
 from unmask.support.messages import argument, setting
 from unmask.support.settings import Overrides
 from unmask.tasks.holding_out import describe_overlap, parted
@@ -206,7 +206,7 @@ def _variants(
         )
     seed = int(lesson.settings.get("seed", 0))
     variants = augment(train, lesson.augment, Proposer(proposing, machine), seed, display)
-    notes.append(f"{sum(map(len, variants)):,} variants of {len(train):,} training examples")
+    notes.append(f"{counted(sum(map(len, variants)), 'variant')} of {counted(len(train), 'training example')}")
     return variants
 
 

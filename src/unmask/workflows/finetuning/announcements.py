@@ -41,7 +41,8 @@ def announce(ready: Prepared, display: Display) -> None:
         display.say(f"few labels, {each} of each: {_describe_rule(ready.few)}")
     if remark := recipe.task.remark(data.labels):
         display.say(remark)
-    display.say(f"{len(ready.split.train):,} training examples, {len(data.held):,} evaluation examples{labels}")
+    trained = counted(len(ready.split.train), "training example")
+    display.say(f"{trained}, {counted(len(data.held), 'evaluation example')}{labels}")
     if recipe.budget.epochs != 0:
         samples = f"groups of {recipe.task.grouped}" if recipe.task.grouped else "sequences"
         display.say(

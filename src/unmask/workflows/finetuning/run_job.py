@@ -292,7 +292,7 @@ def save_trained(directory: Path, ready: Prepared, model: Model, result: Mapping
     """Write the directory of a trained model, with its scores on its card."""
     data = ready.data
     labels = f" with the labels {', '.join(data.labels)}" if data.labels else ""
-    about = f"{ready.how} with unmask {__version__} on {len(ready.split.train):,} examples{labels}."
+    about = f"{ready.how} with unmask {__version__} on {counted(len(ready.split.train), 'example')}{labels}."
     task: Task = ready.recipe.task
     body = model.encoder.settings
     origin = Origin(
@@ -329,5 +329,5 @@ def _is_finished(run: RunDirectory) -> bool:
 def _tune(task: Task, model: Model, aside: Sequence[Any], machine: Machine, display: Display) -> Task:
     """Return the task tuned by a model's predictions on training examples that were set aside."""
     tuned_task = task.tune(aside, Predictor(model, machine, display).run(aside))
-    display.say(f"tuned on {len(aside):,} training examples set aside for it: {changes(task, tuned_task)}")
+    display.say(f"tuned on {counted(len(aside), 'training example')} set aside for it: {changes(task, tuned_task)}")
     return tuned_task
