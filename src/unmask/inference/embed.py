@@ -81,12 +81,8 @@ def write_features(
         raise UserError(f"{argument('data')} has no texts")
     predictor = open_predictor(model, machine, display, tokenizer=tokenizer, allow_pickle=allow_pickle)
     with new_directory(folder) as aside:
-        tokens, cut = predictor.write_features(rows, layers, aside / FILE)
-    notes.append(f"{tokens:,} tokens of {len(rows):,} texts: {folder / FILE}")
-    if cut:
-        notes.append(
-            f"{cut:,} texts are longer than the model's {predictor.model.encoder.longest} tokens and were truncated"
-        )
+        tokens, own_notes = predictor.write_features(rows, layers, aside / FILE)
+    notes += [*own_notes, f"{tokens:,} tokens of {len(rows):,} texts: {folder / FILE}"]
     for note in notes:
         display.say(note)
     return folder / FILE

@@ -33,6 +33,7 @@ from torch import Tensor
 
 from unmask.data.batches.rng import derive_seed
 from unmask.data.corpus.corpus import Corpus, Documents
+from unmask.data.corpus.sample import read_sample
 from unmask.data.tokenizers.extend import difference, old_ids
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.families import BodySettings
@@ -124,8 +125,6 @@ Tensors = Mapping[str, Tensor]
 
 NEW_HEAD_RATE = 20.0
 """Ratio of the learning rate of new heads to that of a trained encoder: about that of pretraining from scratch."""
-BYTES = 0.5
-"""Share of the tokens of a text that are parts of characters from which on users are told."""
 SMOOTHING = 0.1
 """Count that is added to each token's."""
 _LAYER = re.compile(r"((?:^|\.)(?:blocks|forward_lm|backward_lm)\.)(\d+)\.")
@@ -172,12 +171,10 @@ def fit_to_text(
     if (base := start.model) is None:
         return recipe, start, {}
     counts, tokenizer = corpus.train.token_counts(), corpus.tokenizer  # (vocabulary,)
-    total, parts = int(counts.sum()), int(counts[tokenizer.parts_of_characters].sum())
-    unread = tokenizer.unknown_note(int(counts[tokenizer.unk]), total)
-    if parts >= BYTES * total:
-        unread.append(f"{parts:,} of {total:,} tokens are parts of characters that the vocabulary of the model lacks")
     remedy = f"extend it with {argument('extend', 'N')}, or choose a model for this language"
-    start = replace(start, warnings=[f"{note}: {remedy}" for note in unread])
+    warnings = [f"{note}: {remedy}" for note in tokenizer.count_notes(counts)]
+    warnings += tokenizer.decomposition_note(sampled.text for sampled in read_sample(corpus.directory))
+    start = replace(start, warnings=warnings)
     if start.tokens == 0:
         return recipe, start, {}
     lacking = {name: head for name, head in learner.parts.items() if name not in base.heads}
