@@ -1,5 +1,6 @@
 """The report on a corpus: it finds what was planted, and shows texts of strangers without running them."""
 
+import random
 from dataclasses import replace
 
 import msgspec
@@ -124,6 +125,33 @@ def test_as_a_user_types_it(webbed, tmp_path, capsys):
     assert "Build the corpus with --clean duplicates." in [each["remedy"] for each in advice]
     advice = unmask.report_corpus(webbed.directory, out=tmp_path / "page.html", quiet=True)
     assert 'Build the corpus with clean="duplicates".' in [each.remedy for each in advice]
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_words_that_lines_divide_are_counted(language, tmp_path, tokenizer):
+    words, pair = {
+        "en": (["encoding", "letters", "remain"], "pre- and postwar"),
+        "de": (["Länder", "müssen", "gehört"], "Vor- und Nachteile"),
+    }[language]
+    rng, documents, count = random.Random(0), [], 0
+    for _ in range(40):
+        lines = []
+        for _ in range(10):
+            word = rng.choice(words)
+            lines += [f"{' '.join(rng.choices(words, k=8))} {word[:3]}-", f"{word[3:]} {pair}"]
+            count += 1
+        documents.append("\n".join(lines))
+    (tmp_path / "scanned.txt").write_text("\n\n".join(documents), encoding="utf8")
+    (tmp_path / "clean.txt").write_text("\n\n".join(documents).replace("-\n", ""), encoding="utf8")
+    scanned, clean = (
+        survey(write_corpus([tmp_path / f"{name}.txt"], tokenizer, tmp_path / name, heldout=None))
+        for name in ("scanned", "clean")
+    )
+    assert scanned.divided.count == count == sum(number for _, number in scanned.divided.frequent)
+    assert (clean.divided.count, clean.divided.frequent) == (0, [])
+    told = [advice.problem for advice in advise(scanned) if "divided by a hyphen" in advice.problem]
+    assert len(told) == 1 and told[0].startswith(f"At least {count} of {scanned.divided.words:,} words ")
+    assert not [advice for advice in advise(clean) if "divided by a hyphen" in advice.problem]
 
 
 def test_a_vocabulary_of_words_has_no_characters(documents, tmp_path):

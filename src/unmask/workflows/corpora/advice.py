@@ -28,6 +28,8 @@ UNKNOWN, MISSING = 0.01, 0.002
 """Share of unknown tokens, and of characters that the vocabulary does not cover."""
 DROPPED = 0.3
 """Share of the sampled texts that a rule for English pages would drop."""
+DIVIDED = 0.001
+"""Share of the words that a hyphen divides; of printed prose, about one in a hundred is."""
 SHORT = 16
 """Median length in tokens at which documents may be lines of longer ones."""
 LARGE = 0.2
@@ -125,6 +127,14 @@ def _texts(survey: Survey) -> Iterator[Advice]:
         yield Advice(
             f"Boilerplate: the line “{short(line)}” is in {count:,} of {number:,} documents.",
             _clean_lines(survey),
+        )
+    divided = survey.divided
+    if divided.count >= DIVIDED * divided.words > 0:
+        written, _ = divided.frequent[0]
+        yield Advice(
+            f"At least {divided.count:,} of {counted(divided.words, 'word')} of the sampled texts are divided by a "
+            f"hyphen, as at the end of a line: “{written}”.",
+            "Join those in the files that occur undivided, too: others may be meant so, as “pre- and postwar”.",
         )
     languages = [(language, count) for language, count in survey.languages if language != UNCERTAIN]
     if languages:
