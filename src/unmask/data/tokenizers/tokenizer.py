@@ -46,15 +46,15 @@ Starts = Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]
 Ids = npt.NDArray[np.int32]
 GENERAL_CLASS = "PreTrainedTokenizerFast"
 """The class of transformers that takes `tokenizer.json` as it is; all others make normalizer and words anew."""
-UNKNOWN = "tokens are unknown to the vocabulary of the model, which reads all of them as the same"
+UNKNOWN = "tokens are unknown to the vocabulary, which reads all of them as the same"
 UNKNOWN_SHARE, FEWEST_UNKNOWN = 0.1, 5
 """Share of unknown tokens, and their number, from which on users are told."""
-PARTS = "tokens are parts of characters that the vocabulary of the model lacks"
+PARTS = "tokens are parts of characters that the vocabulary lacks"
 PARTS_SHARE, FEWEST_PARTS = 1 / 3, 50
 """Share of the tokens that are parts of characters, and their number, from which on users are told: more than those of
 emoji, and fewer than in Arabic under RoBERTa's vocabulary (0.47)."""
 DECOMPOSED = (
-    "texts are in decomposed Unicode (NFD), for which the vocabulary of the model needs more tokens, or has none: "
+    "texts are in decomposed Unicode (NFD), for which the vocabulary needs more tokens, or has none: "
     "compose them (NFC), in Python by unicodedata.normalize('NFC', text)"
 )
 COMPOSING = 0.02

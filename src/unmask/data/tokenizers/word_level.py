@@ -84,6 +84,10 @@ class WordTokenizer(Tokenizer):
         cut = sum(count for id, count in zip(ids, counts.tolist(), strict=True) if is_cut(self.token(id)))
         return [f"{counted(cut, 'word')} longer than {LONGEST - 2} bytes, of which no more are read"] if cut else []
 
+    def count_notes(self, counts: npt.NDArray[np.int64]) -> list[str]:
+        """See `Tokenizer`: none, as the characters of unknown words are read."""
+        return []
+
     def encode_separately(self, words: Sequence[str]) -> list[Ids]:
         """See `Tokenizer`; each word is one token, whatever its characters."""
         known = self._library.token_to_id

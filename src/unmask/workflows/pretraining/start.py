@@ -33,7 +33,6 @@ from torch import Tensor
 
 from unmask.data.batches.rng import derive_seed
 from unmask.data.corpus.corpus import Corpus, Documents
-from unmask.data.corpus.sample import read_sample
 from unmask.data.tokenizers.extend import difference, old_ids
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.families import BodySettings
@@ -170,11 +169,9 @@ def fit_to_text(
     """
     if (base := start.model) is None:
         return recipe, start, {}
-    counts, tokenizer = corpus.train.token_counts(), corpus.tokenizer  # (vocabulary,)
+    counts = corpus.train.token_counts()  # (vocabulary,)
     remedy = f"extend it with {argument('extend', 'N')}, or choose a model for this language"
-    warnings = [f"{note}: {remedy}" for note in tokenizer.count_notes(counts)]
-    warnings += tokenizer.decomposition_note(sampled.text for sampled in read_sample(corpus.directory))
-    start = replace(start, warnings=warnings)
+    start = replace(start, warnings=corpus.notes(remedy))
     if start.tokens == 0:
         return recipe, start, {}
     lacking = {name: head for name, head in learner.parts.items() if name not in base.heads}
