@@ -197,8 +197,11 @@ def test_samples_are_those_of_each_row_by_itself(any_tokenizer, many, texts, len
     if any_tokenizer.kind.name != "words":
         read = [id for own in texts for text in own for id in any_tokenizer.encode(text).tolist()]
         unknown = read.count(any_tokenizer.unk)
-        what = "tokens are unknown to the vocabulary of the model, which reads all of them as the same"
+        what = "tokens are unknown to the vocabulary, which reads all of them as the same"
         lines += [f"{unknown} of {len(read)} {what}"] * (unknown >= 5 and unknown >= 0.1 * len(read))
+        parts = sum("\ufffd" in any_tokenizer.decode([id]) for id in read)
+        what = "tokens are parts of characters that the vocabulary lacks"
+        lines += [f"{parts} of {len(read)} {what}"] * (parts >= 50 and parts >= len(read) / 3)
     assert list(notes) == lines
 
 

@@ -81,13 +81,9 @@ def write_features(
         raise UserError(f"{argument('data')} has no texts")
     predictor = open_predictor(model, machine, display, tokenizer=tokenizer, allow_pickle=allow_pickle)
     with new_directory(folder) as aside:
-        tokens, cut = predictor.write_features(rows, layers, aside / FILE)
-    notes.append(f"{counted(tokens, 'token')} of {counted(len(rows), 'text')}: {folder / FILE}")
-    if cut:
-        notes.append(
-            f"longer than the model's {predictor.model.encoder.longest} tokens and truncated: {counted(cut, 'text')}"
-        )
-    display.say(*notes)
+        tokens, own_notes = predictor.write_features(rows, layers, aside / FILE)
+    total = f"{counted(tokens, 'token')} of {counted(len(rows), 'text')}: {folder / FILE}"
+    display.say(*notes, *own_notes, total)
     return folder / FILE
 
 

@@ -20,7 +20,7 @@ from unmask.model.model import Model
 from unmask.nn.encoders.downstream import resolve_layers
 from unmask.support.choices import PoolingKind, PromptName, as_texts, check_choice
 from unmask.support.environment import check_memory
-from unmask.support.errors import InputWarning, UserError
+from unmask.support.errors import InputWarning, ShareNote, UserError
 from unmask.support.messages import argument, call
 from unmask.tasks.rows import as_rows, frame_rows
 from unmask.tasks.token_vectors import VECTORS
@@ -52,6 +52,8 @@ class EncoderModel:
             layers: layer numbers; 0 is the embeddings, negative numbers count from the last layer.
             texts_b: the second texts of pairs.
 
+        An `InputWarning` says what the vocabulary lacks.
+
         Raises:
             UserError: the model has no such layer.
         """
@@ -59,6 +61,8 @@ class EncoderModel:
         numbers = resolve_layers(layers, encoder.num_layers)
         rows = as_rows(as_texts(texts), None if texts_b is None else as_texts(texts_b))
         words = frame_words(self.model.tokenizer, rows, encoder.longest)
+        if words.notes:
+            warnings.warn("; ".join(words.notes), InputWarning, stacklevel=2)
         return collect_features(self.backend, words, numbers, encoder.width)
 
     def attention(self, text: str, text_b: str | None = None) -> Attention:
@@ -96,11 +100,11 @@ class EncoderModel:
         """Return the fingerprint of the model."""
         return self.model.fingerprint()
 
-    def write_features(self, examples: Sequence[Row], layers: Sequence[int], path: Path) -> tuple[int, int]:
+    def write_features(self, examples: Sequence[Row], layers: Sequence[int], path: Path) -> tuple[int, list[str]]:
         """Stream the hidden states of examples to a safetensors file (see inference/features.py).
 
         Returns:
-            The number of tokens written, and the number of texts truncated.
+            The number of tokens written, and notes on texts that were truncated or are read badly.
 
         Raises:
             UserError: the model has no such layer.
@@ -112,7 +116,9 @@ class EncoderModel:
         about |= {"cut": str(words.cut), "precision": backend.precision}
         rows, shape = backend.layers(words.samples, numbers), (len(numbers), encoder.width)
         write_features(path, rows, words.offsets, shape, word_ids=words.word_ids, about=about)
-        return int(words.offsets[-1]), words.cut
+        cut = f"texts are longer than {encoder.longest} tokens and were cut"
+        notes = [*([ShareNote(words.cut, len(examples), cut)] if words.cut else []), *words.notes]
+        return int(words.offsets[-1]), notes
 
     def embed(
         self,

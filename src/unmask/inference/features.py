@@ -15,6 +15,7 @@ import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -91,11 +92,15 @@ class Features:
 
 @dataclass(frozen=True)
 class FramedWords:
-    """Texts as samples, with the word index of each token: `word_ids`, `offsets` and `cut` as in `Features`."""
+    """Texts as samples, with the word index of each token: `word_ids`, `offsets` and `cut` as in `Features`.
+
+    `notes` are those of the tokenizer, on what the model does not read of the texts.
+    """
 
     samples: list[Sample]
     word_ids: np.ndarray
     cut: int
+    notes: list[str]
 
     @property
     def offsets(self) -> np.ndarray:
@@ -111,14 +116,16 @@ def frame_words(tokenizer: Tokenizer, rows: Sequence[Row], longest: int) -> Fram
     """
     frame = Frame.of(tokenizer)
     names = TEXTS[: 1 + are_pairs(rows)]
-    columns = [tokenizer.encode_words([row.values[name] for row in rows]) for name in names]
+    texts_of = [[row.values[name] for row in rows] for name in names]
+    columns = [tokenizer.encode_words(texts) for texts in texts_of]
+    notes = tokenizer.notes((ids for column in columns for ids, _ in column), chain(*texts_of))
     samples, words, cut = [], [], 0
     for number, texts in enumerate(zip(*columns, strict=True)):
         sample, sizes = cut_and_wrap(frame, [ids for ids, _ in texts], longest)
         cut += sum(sizes) < sum(len(ids) for ids, _ in texts)
         samples.append(sample.named((0, number)))
         words.append(frame.spread(*(word[:size] for (_, word), size in zip(texts, sizes, strict=True))))
-    return FramedWords(samples, np.concatenate([np.zeros(0, np.int64), *words]), cut)
+    return FramedWords(samples, np.concatenate([np.zeros(0, np.int64), *words]), cut, notes)
 
 
 def collect_features(backend: Backend, words: FramedWords, layers: Sequence[int], width: int) -> Features:

@@ -121,6 +121,7 @@ class StaticPredictor(Predictor):
             encoded = encoded.cut(np.minimum(encoded.lengths, own.length))
         if empty := int((encoded.lengths == 0).sum()):
             notes.append(ShareNote(empty, len(prompted), "texts are empty"))
+        notes += self.model.tokenizer.notes([encoded.ids], prompted)
         return finished(self._means(encoded.ids, encoded.lengths), own), tuple(notes)
 
     def framed_vectors(self, samples: Sequence[Sample], pooling: Pooling) -> np.ndarray:

@@ -261,7 +261,8 @@ def cut_passages(
                 window = replace(window, answered=span is not None)
             made.append(replace(window, sample=window.sample.named((0, len(made))), cut=too_long))
     read = [*(passage.ids for passage in passages.values()), *(question for question, *_ in asked)]
-    return made, (*(f"{what}: {count:,}" for what, count in counts.items() if count), *tokenizer.notes(read))
+    notes = tokenizer.notes(read, (*texts, *(example.question for example in examples)))
+    return made, (*(f"{what}: {count:,}" for what, count in counts.items() if count), *notes)
 
 
 def _mark(passage: _Passage, marked: Sequence[tuple[int, int]], marker: int) -> _Passage:

@@ -232,7 +232,7 @@ class Relations(AnnotatedTask, frozen=True, kw_only=True, tag="relations"):
         if any(tokenizer.unk in opening for opening, _ in markers.values()):
             notes.append("the vocabulary lacks a mark (@ * # ^) or the name of a label: spans are marked with [UNK]")
         words = (subwords[word] for sentence in examples for word in sentence.words)
-        return Framed(samples, read, (*notes, *tokenizer.notes(words)))
+        return Framed(samples, read, (*notes, *tokenizer.notes(words, (sentence.text for sentence in examples))))
 
     def measure(
         self, examples: Sequence[TaggedSentence], predictions: Sequence[Related], labels: Sequence[str]

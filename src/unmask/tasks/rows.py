@@ -249,7 +249,9 @@ def frame_rows(
         "pairs have an empty text" if pairs else "texts are empty": empty.sum(),
     }
     notes = [ShareNote(int(count), len(rows), what) for what, count in counts.items() if count]
-    return FramedRows(samples, cut.tolist(), (*notes, *tokenizer.notes(column.ids for column in columns)))
+    return FramedRows(
+        samples, cut.tolist(), (*notes, *tokenizer.notes((column.ids for column in columns), chain(*texts)))
+    )
 
 
 def _in_windows(

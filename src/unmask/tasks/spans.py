@@ -163,7 +163,7 @@ class Spans(EntityTask, frozen=True, kw_only=True, tag="spans"):
             limits = f"{setting('task.width', self._width)} words, or {setting('task.length', self.length)} tokens"
             notes.append(ShareNote(missed, total, f"entities cannot be found: they are longer than {limits}"))
         words = (subwords[word] for sentence in examples for word in sentence.words)
-        return Framed(samples, read, (*notes, *tokenizer.notes(words)))
+        return Framed(samples, read, (*notes, *tokenizer.notes(words, (sentence.text for sentence in examples))))
 
     def measure(
         self, examples: Sequence[TaggedSentence], predictions: Sequence[Tagged], labels: Sequence[str]

@@ -152,7 +152,9 @@ class TokenClassification(EntityTask, frozen=True, kw_only=True, tag="token-clas
         empty = sum(not sentence.starts for sentence in examples)
         notes = [ShareNote(empty, len(examples), "texts are empty")] if empty else []
         words = (subwords[word] for sentence in examples for word in sentence.words)
-        return Framed(samples, read, (*notes, *tokenizer.notes(words)), words=words_of)
+        return Framed(
+            samples, read, (*notes, *tokenizer.notes(words, (sentence.text for sentence in examples))), words=words_of
+        )
 
     def decisions(self, logits: np.ndarray, labels: Sequence[str]) -> list[Decision]:
         """See `Task`: the tag of each word that is not O."""

@@ -60,8 +60,8 @@ def train_tokenizer(
             s3://…); - is standard input.
         out: directory of the new tokenizer.
         kind: WordPiece as in BERT, byte-level BPE as in RoBERTa, a SentencePiece unigram model as in ALBERT, or whole
-            words as for ELMo, which reads their characters; by default WordPiece, or unigram for scripts without spaces
-            between words, such as Thai.
+            words as for ELMo, which reads their characters; by default WordPiece, or unigram for text
+            without spaces between words, such as Thai or proteins.
         vocab_size: number of tokens in the vocabulary.
         lowercase: lowercase the text and strip its accents, as an uncased BERT does.
         coverage: share of the text's characters that get tokens, the most frequent ones; by default 0.9999.

@@ -90,9 +90,8 @@ def test_accents_and_vowels_that_a_lowercase_vocabulary_loses_are_told(language,
     lost = {c for c in text if unicodedata.normalize("NFD", without_marks(c, kind)) != unicodedata.normalize("NFD", c)}
     assert lost_marks(Counter(text), tokenizer.normalize).keys() == lost
     share = sum(character in lost for character in text) / len(text.replace(" ", ""))
-    assert [str(warning.message).split(" lose")[0] for warning in caught] == [f"{share:.1%} of the letters"] * bool(
-        lost
-    )
+    told = [message.split(" lose")[0] for warning in caught if " lose" in (message := str(warning.message))]
+    assert told == [f"{share:.1%} of the letters"] * bool(lost)
 
 
 def test_joiners_that_wordpiece_removes_are_told():

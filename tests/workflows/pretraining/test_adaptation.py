@@ -221,7 +221,7 @@ def test_text_that_the_vocabulary_lacks_is_told_and_learned_with_an_extension(ba
     text.write_text("\n\n".join(f"{' '.join(rng.choices(words, k=40))}." for _ in range(60)), encoding="utf8")
     once = make("budget.steps=1")
     pretrain_corpus(once, write_corpus([text], tokenizer, tmp_path / "c"), tmp_path / "run", init=base)
-    warning = "tokens are unknown to the vocabulary of the model, which reads all of them as the same: extend it with"
+    warning = "tokens are unknown to the vocabulary, which reads all of them as the same: extend it with"
     assert warning in capsys.readouterr().err
     assert warning in (tmp_path / "run" / "report.md").read_text(encoding="utf8")
     more = learn_tokens(tokenizer, [text.read_text(encoding="utf8")], add=100).tokenizer
@@ -231,7 +231,7 @@ def test_text_that_the_vocabulary_lacks_is_told_and_learned_with_an_extension(ba
     assert re.search(r"the means of their old tokens' rows, but for \d+ with unknown characters, drawn like", errors)
 
 
-PARTS = "tokens are parts of characters that the vocabulary of the model lacks"
+PARTS = "tokens are parts of characters that the vocabulary lacks"
 
 
 def test_text_that_a_vocabulary_reads_byte_by_byte_is_told(base, documents, tmp_path):

@@ -41,6 +41,7 @@ from unmask.data.corpus.manifest import (
 )
 from unmask.data.corpus.places import Place, copy_small_files, file_at, open_shard_file
 from unmask.data.corpus.sample import NAME as SAMPLE
+from unmask.data.corpus.sample import read_sample
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.tokenizer import ALL_FILES, Ids, Tokenizer
 from unmask.support.choices import as_url
@@ -361,6 +362,19 @@ class Corpus:
         tokenizer = load_tokenizer(self.directory / "tokenizer")
         check_tokenizer(tokenizer, self.manifest, self.directory / "tokenizer", BUILD_AGAIN)
         return tokenizer
+
+    def notes(self, remedy: str) -> list[str]:
+        """Return sentences on the text that the vocabulary does not read, or reads badly; none if it is little.
+
+        Args:
+            remedy: what to do about tokens that are unknown, or parts of characters.
+
+        Raises:
+            UserError: a document is damaged (the message names the file).
+        """
+        unread = self.tokenizer.count_notes(self.train.token_counts())
+        texts = (sampled.text for sampled in read_sample(self.directory))
+        return [*(f"{note}: {remedy}" for note in unread), *self.tokenizer.decomposition_note(texts)]
 
     def verify(self) -> None:
         """Read and check every file.

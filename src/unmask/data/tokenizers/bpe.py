@@ -102,6 +102,7 @@ BPE = Kind(
     ends_twice=True,
     word_prefix=" ",
     adds_special_tokens=True,
+    has_bytes=True,
 )
 
 
@@ -164,6 +165,7 @@ FALLBACK_BPE = Kind(
     starts=_fallback_starts,
     save=write_no_vocabulary,
     word_prefix=" ",
+    has_bytes=True,
 )
 """BPE of characters in which spaces are part of the text, and characters without a token are bytes, as in Gemma and
 mmBERT."""

@@ -6,8 +6,9 @@ As in SentencePiece (`character_coverage`), the rarest ones are therefore left o
 
 The vocabulary that suits a text, if nothing else is asked for.
 
-WordPiece takes what is between spaces for a word: a clause of Thai, Lao, Burmese or Khmer, which it reads as unknown if
-it has more than 100 characters. A text with such letters gets a unigram vocabulary instead.
+WordPiece takes what is between spaces for a word: a clause of Thai, Lao, Burmese or Khmer, or a protein, which it reads
+as unknown if it has more than 100 characters. A text with such letters, or with much in such words, gets a unigram
+vocabulary instead.
 
 Each character but the rarest has a token, and another one within a word; a text with many characters therefore needs a
 larger vocabulary, so that enough of it remains for longer tokens.
@@ -19,12 +20,12 @@ import re
 import sys
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Literal
 
 import numpy as np
 
-from unmask.support.scripts import OF_CLAUSES
+from unmask.support.scripts import IDEOGRAPHS, OF_CLAUSES
 
 COVERAGE = 0.9999
 """Share of the characters of a text, counted as often as they occur, that its vocabulary covers."""
@@ -65,10 +66,14 @@ def covered_words(words: Mapping[str, int], coverage: float = COVERAGE) -> dict[
 
 
 UNSPACED = 0.05
-"""Minimum share of letters of scripts without spaces between words at which the vocabulary is unigram."""
+"""Minimum share of letters of scripts without spaces between words, or of characters in words that are too long for
+WordPiece, at which the vocabulary is unigram."""
+LONGEST_WORD = 100
+"""Maximum number of characters of a word that WordPiece reads; longer ones are unknown."""
 LOST, FEWEST_LETTERS = 0.005, 1000
 """Share of the letters that lose a mark from which on users are told, and number of letters from which on it means
 something; in English text some 0.1 % have accents."""
+_LONG_WORD = re.compile(rf"[^\W_{IDEOGRAPHS}]{{{LONGEST_WORD + 1},}}")
 _JOINERS = "\u200c\u200d"
 ROUND = 500
 BEGINNING = 5_000_000
@@ -82,12 +87,21 @@ def suited_vocabulary(texts: Iterable[str], size: int) -> tuple[Literal["wordpie
         texts: all of the text, which is read once.
         size: the size that suffices for text with few characters.
     """
-    characters = count_characters(texts)
+    too_long = 0
+
+    def watched() -> Iterator[str]:
+        nonlocal too_long
+        for text in texts:
+            too_long += sum(map(len, _long_words(text)))
+            yield text
+
+    characters = count_characters(watched())
     letters = {
         character: count for character, count in characters.items() if unicodedata.category(character)[0] in "LM"
     }
     of_clauses = sum(count for character, count in letters.items() if re.match(f"[{OF_CLAUSES}]", character))
-    unspaced = of_clauses and of_clauses >= UNSPACED * sum(letters.values())
+    written = sum(count for character, count in characters.items() if not character.isspace())
+    unspaced = 0 < of_clauses >= UNSPACED * sum(letters.values()) or 0 < too_long >= UNSPACED * written
     fixed = sum(1 if _stands_alone(character) else 2 for character in covered_characters(characters))
     return "unigram" if unspaced else "wordpiece", max(size, -(-(fixed + size // 2) // ROUND) * ROUND)
 
@@ -141,6 +155,27 @@ def loss_note(texts: Iterable[str], normalize: Callable[[str], str]) -> str:
     )
 
 
+def decomposition_note(texts: Iterable[str], normalize: Callable[[str], str]) -> str:
+    """Return a sentence on letters of texts that a vocabulary learns apart from their marks (NFD); "": they are few.
+
+    Args:
+        texts: the texts.
+        normalize: see `lost_marks`.
+    """
+    characters = apart = 0
+    for text in texts:
+        characters += len(text)
+        if not unicodedata.is_normalized("NFC", text):
+            apart += len(normalize(text)) - len(normalize(unicodedata.normalize("NFC", text)))
+    if characters < FEWEST_LETTERS or apart < LOST * characters:
+        return ""
+    return (
+        f"{apart / characters:.1%} of the characters are marks or letters that belong to the one before them: the text "
+        "is in decomposed Unicode (NFD), and a vocabulary of it lacks the characters of composed text (NFC), as nearly "
+        "all text is; compose it, in Python by unicodedata.normalize('NFC', text)"
+    )
+
+
 def beginning(texts: Iterable[str]) -> list[str]:
     """Return the first texts, until they have `BEGINNING` characters; of an iterator the others are left."""
     first, characters = [], 0
@@ -159,6 +194,11 @@ def count_characters(texts: Iterable[str]) -> dict[str, int]:
         of_text = np.bincount(np.frombuffer(text.encode("utf-32-le"), np.uint32))
         counts[: len(of_text)] += of_text
     return {chr(code): int(counts[code]) for code in counts.nonzero()[0]}
+
+
+def _long_words(text: str) -> list[str]:
+    """Return the words of a text that are too long for WordPiece, which also splits at punctuation and ideographs."""
+    return [word for part in text.split() if len(part) > LONGEST_WORD for word in _LONG_WORD.findall(part)]
 
 
 def _stands_alone(character: str) -> bool:

@@ -16,6 +16,7 @@ import hashlib
 import json
 import os
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
@@ -45,9 +46,21 @@ Starts = Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]
 Ids = npt.NDArray[np.int32]
 GENERAL_CLASS = "PreTrainedTokenizerFast"
 """The class of transformers that takes `tokenizer.json` as it is; all others make normalizer and words anew."""
-UNKNOWN = "tokens are unknown to the vocabulary of the model, which reads all of them as the same"
+UNKNOWN = "tokens are unknown to the vocabulary, which reads all of them as the same"
 UNKNOWN_SHARE, FEWEST_UNKNOWN = 0.1, 5
 """Share of unknown tokens, and their number, from which on users are told."""
+PARTS = "tokens are parts of characters that the vocabulary lacks"
+PARTS_SHARE, FEWEST_PARTS = 1 / 3, 50
+"""Share of the tokens that are parts of characters, and their number, from which on users are told: more than those of
+emoji, and fewer than in Arabic under RoBERTa's vocabulary (0.47)."""
+DECOMPOSED = (
+    "texts are in decomposed Unicode (NFD), for which the vocabulary needs more tokens, or has none: "
+    "compose them (NFC), in Python by unicodedata.normalize('NFC', text)"
+)
+COMPOSING = 0.02
+"""Share of the tokens that composing saves or makes known from which on users are told."""
+MOST_COMPOSED = 100
+"""Number of texts that are composed to measure it."""
 ROLES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
 """Roles of the special tokens, named as in Hugging Face's files."""
 SPECIAL_TOKENS = dict(zip(ROLES, ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"), strict=True))
@@ -84,6 +97,7 @@ class Kind:
         word_prefix: what precedes a word within a text.
         adds_special_tokens: whether special tokens that the vocabulary lacks are appended to it; otherwise such a
             vocabulary is an error.
+        has_bytes: whether tokens may be bytes, of which characters without a token consist.
     """
 
     name: str
@@ -94,6 +108,7 @@ class Kind:
     ends_twice: bool = False
     word_prefix: str = ""
     adds_special_tokens: bool = False
+    has_bytes: bool = False
 
 
 def write_vocabulary(library: tokenizers.Tokenizer, directory: Path) -> None:
@@ -272,20 +287,54 @@ class Tokenizer:
         """Return what models read of tokens: their ids, (tokens,), or the characters of words, (tokens, any number)."""
         return ids
 
-    def notes(self, texts: Iterable[Ids]) -> list[str]:
-        """Return sentences on what models do not read of the tokens of texts; none if they read nearly everything."""
-        texts = list(texts)
-        return self.unknown_note(sum(int((ids == self.unk).sum()) for ids in texts), sum(map(len, texts)))
+    def notes(self, encoded: Iterable[Ids], texts: Iterable[str] = ()) -> list[str]:
+        """Return sentences on what models do not read of texts, or read badly; none if they read nearly everything.
 
-    def unknown_note(self, unknown: int, total: int) -> list[str]:
-        """Return a sentence on the unknown tokens among all tokens of a text; none if they are few."""
-        if unknown < FEWEST_UNKNOWN or unknown < UNKNOWN_SHARE * total:
+        Args:
+            encoded: the ids of the texts, or of their words.
+            texts: the texts.
+        """
+        ids = np.concatenate([np.zeros(0, np.int32), *encoded])
+        return [*self.count_notes(np.bincount(ids, minlength=self.size)), *self.decomposition_note(texts)]
+
+    def count_notes(self, counts: npt.NDArray[np.int64]) -> list[str]:
+        """Return sentences on unknown tokens and parts of characters; none if they are few.
+
+        Args:
+            counts: how often each token occurs, (size,).
+        """
+        total, unknown, parts = (
+            int(each.sum()) for each in (counts, counts[self.unk], counts[self.parts_of_characters])
+        )
+        notes: list[str] = []
+        if unknown >= max(FEWEST_UNKNOWN, UNKNOWN_SHARE * total):
+            notes.append(ShareNote(unknown, total, UNKNOWN))
+        if parts >= max(FEWEST_PARTS, PARTS_SHARE * total):
+            notes.append(ShareNote(parts, total, PARTS))
+        return notes
+
+    def decomposition_note(self, texts: Iterable[str]) -> list[str]:
+        """Return a sentence on texts that this vocabulary reads worse for their decomposed characters (NFD); see
+        `COMPOSING`.
+        """
+        texts = list(texts)
+        decomposed = [text for text in texts if not unicodedata.is_normalized("NFC", text)]
+        if not decomposed:
             return []
-        return [ShareNote(unknown, total, UNKNOWN)]
+        some = decomposed[:: -(-len(decomposed) // MOST_COMPOSED)]
+        before, after = (
+            np.concatenate(self.encode_many(each))
+            for each in (some, [unicodedata.normalize("NFC", text) for text in some])
+        )
+        known = int((before == self.unk).sum() - (after == self.unk).sum())
+        gain = max(len(before) - len(after), known) if known >= 0 else 0
+        return [ShareNote(len(decomposed), len(texts), DECOMPOSED)] if gain > COMPOSING * len(before) else []
 
     @cached_property
     def parts_of_characters(self) -> npt.NDArray[np.bool_]:
         """Which tokens are parts of characters, as those of bytes are, (size,)."""
+        if not self.kind.has_bytes:
+            return np.zeros(self.size, bool)
         decoded = self._library.decode_batch([[id] for id in range(self.size)], skip_special_tokens=False)
         return np.array(["\ufffd" in text for text in decoded])
 

@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from unmask.data.tokenizers.bpe import train_bpe
-from unmask.data.tokenizers.coverage import COVERAGE, beginning, loss_note
+from unmask.data.tokenizers.coverage import COVERAGE, beginning, decomposition_note, loss_note
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.data.tokenizers.unigram import train_unigram
 from unmask.data.tokenizers.word_level import train_words
@@ -57,21 +57,26 @@ def train_vocabulary(
     """Train a vocabulary; see `train_wordpiece`, `train_unigram`, and `train_bpe` and `train_words`, which are
     always cased and cover everything.
 
-    An `InputWarning` says how many letters of the first texts lose marks (`coverage.lost_marks`).
+    An `InputWarning` says how many letters of the first texts lose marks (`coverage.lost_marks`), or are decomposed.
 
     Raises:
         UserError: there is no text, or `size` is too small.
     """
     if size > MAX_SIZE:  # the library would allocate memory for all of it
         raise UserError(f"a vocabulary of {size:,} tokens is larger than {MAX_SIZE:,}", remedy="choose a smaller one")
+    first = beginning(texts := iter(texts))
+    texts = chain(first, texts)
+    tokenizer: Tokenizer
     match kind:
         case "bpe":
-            return train_bpe(texts, size=size, progress=progress)
+            tokenizer = train_bpe(texts, size=size, progress=progress)
         case "words":
-            return train_words(texts, size=size, progress=progress)
-    train = train_unigram if kind == "unigram" else train_wordpiece
-    first = beginning(texts := iter(texts))
-    tokenizer = train(chain(first, texts), size=size, lowercase=lowercase, coverage=coverage, progress=progress)
-    if note := loss_note(first, tokenizer.normalize):
-        warnings.warn(note, InputWarning, stacklevel=2)
+            tokenizer = train_words(texts, size=size, progress=progress)
+        case "unigram":
+            tokenizer = train_unigram(texts, size=size, lowercase=lowercase, coverage=coverage, progress=progress)
+        case "wordpiece":
+            tokenizer = train_wordpiece(texts, size=size, lowercase=lowercase, coverage=coverage, progress=progress)
+    for note in (loss_note(first, tokenizer.normalize), decomposition_note(first, tokenizer.normalize)):
+        if note:
+            warnings.warn(note, InputWarning, stacklevel=2)
     return tokenizer

@@ -87,11 +87,15 @@ class WordTokenizer(Tokenizer):
         """See `Tokenizer`."""
         return Tokenizer(self._library, self.kind, self._special)
 
-    def notes(self, texts: Iterable[Ids]) -> list[str]:
+    def notes(self, encoded: Iterable[Ids], texts: Iterable[str] = ()) -> list[str]:
         """See `Tokenizer`: the number of words with more bytes than are read."""
-        ids, counts = np.unique(np.concatenate([np.zeros(0, np.int32), *texts]), return_counts=True)
+        ids, counts = np.unique(np.concatenate([np.zeros(0, np.int32), *encoded]), return_counts=True)
         cut = sum(count for id, count in zip(ids, counts.tolist(), strict=True) if is_cut(self.token(id)))
         return [f"{counted(cut, 'word')} longer than {LONGEST - 2} bytes, of which no more are read"] if cut else []
+
+    def count_notes(self, counts: npt.NDArray[np.int64]) -> list[str]:
+        """See `Tokenizer`: none, as the characters of unknown words are read."""
+        return []
 
     def encode_separately(self, words: Sequence[str]) -> list[Ids]:
         """See `Tokenizer`; each word is one token, whatever its characters."""

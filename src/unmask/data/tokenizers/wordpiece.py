@@ -23,7 +23,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from unmask.data.text.whole_files import read_text
 from unmask.data.tokenizers.counting import count_words, no_text, repeat
-from unmask.data.tokenizers.coverage import COVERAGE, covered_words
+from unmask.data.tokenizers.coverage import COVERAGE, LONGEST_WORD, covered_words
 from unmask.data.tokenizers.tokenizer import (
     BPE_SPECIAL_TOKENS,
     GENERAL_CLASS,
@@ -37,7 +37,6 @@ from unmask.support.errors import InputWarning, UserError
 
 PREFIX = "##"
 _BRACKETED = re.compile(r"\[.*\]", re.DOTALL)
-_LONGEST_WORD = 100  # characters; WordPiece encodes longer words as [UNK], so nothing can be learned from them
 _MOST_LOST = 0.01  # share of the text's characters in longer words from which on users are told
 
 
@@ -48,7 +47,7 @@ def _starts(tokens: Sequence[str | None]) -> Starts:
 def _save(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:
     write_vocabulary(library, directory)
     normalizer = library.normalizer
-    usual = normalizer.clean_text and library.model.max_input_chars_per_word == _LONGEST_WORD
+    usual = normalizer.clean_text and library.model.max_input_chars_per_word == LONGEST_WORD
     return {
         # transformers rebuilds the tokenizer from the vocabulary and these settings; only this class returns segment
         # ids.
@@ -132,19 +131,20 @@ def train_wordpiece(
         UserError: there is no text, its words are too long, or `size` is too small for its characters.
     """
     counted = count_words(bert_wordpiece({"[UNK]": 0}, lowercase=lowercase), texts, progress=progress)
-    usable = {word: count for word, count in counted.items() if len(word) <= _LONGEST_WORD}
+    usable = {word: count for word, count in counted.items() if len(word) <= LONGEST_WORD}
     words = covered_words(usable, coverage)
     if not words:
         if not counted:
             raise no_text()
         raise UserError(
-            f"every word of the text has more than {_LONGEST_WORD} characters, and WordPiece reads them as unknown",
+            f"every word of the text has more than {LONGEST_WORD} characters, and WordPiece reads them as unknown",
             remedy="train a vocabulary of the kind unigram, or put spaces between words",
         )
     if (lost := 1 - _size(usable) / _size(counted)) > _MOST_LOST:
         warnings.warn(
-            f"{lost:.0%} of the text is in words of more than {_LONGEST_WORD} characters, which WordPiece reads as "
-            "unknown, as in scripts without spaces between words, such as Thai: train a vocabulary of the kind unigram",
+            f"{lost:.0%} of the text is in words of more than {LONGEST_WORD} characters, which WordPiece reads as "
+            "unknown, as in proteins, and scripts without spaces between words, such as Thai: train a vocabulary of "
+            "the kind unigram",
             InputWarning,
             stacklevel=2,
         )

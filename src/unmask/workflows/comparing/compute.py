@@ -285,7 +285,8 @@ def learn_and_score(cell: Cell, folder: Path, needed: Mapping[str, Path], machin
     model = load_model(run)
     task = model.task
     assert task is not None
-    predictions = Predictor(model, replace(machine, precision="float32"), Display(quiet=True)).run(examples)
+    told = list[str]()
+    predictions = Predictor(model, replace(machine, precision="float32"), Display(quiet=True)).run(examples, told)
     measure, groups = task.measure(examples, predictions, model.labels), task.groups(examples)
     metrics = measure_all(measure, len(examples))
     tested = list(map(str, cell.paths["files"].dev or cell.paths["files"].train))
@@ -298,7 +299,10 @@ def learn_and_score(cell: Cell, folder: Path, needed: Mapping[str, Path], machin
     wrong = [] if cell.seed else _listed(task.mistakes(examples, predictions, model.labels), tested)
     replace_file(folder / MISTAKES, msgspec.json.encode(wrong))
     parameters = sum(value.numel() for value in model.encoder.parameters())
-    notes, recipe = [*ready.data.notes, describe_constant(task, examples, predictions)], ready.recipe
+    notes, recipe = (
+        [*ready.data.notes, *(f"test: {note}" for note in told), describe_constant(task, examples, predictions)],
+        ready.recipe,
+    )
     return {
         "metric": metric,
         "deciding": deciding,

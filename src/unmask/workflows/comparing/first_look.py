@@ -165,13 +165,14 @@ def text_features(backend: TorchBackend, rows: Sequence[Row], notes: list[str]) 
     Args:
         backend: computes the hidden states.
         rows: the texts.
-        notes: receives what was truncated.
+        notes: receives what was truncated, and what the model does not read.
     """
     encoder = backend.model.encoder
     longest = min(LONGEST, encoder.longest)
     words = frame_words(backend.model.tokenizer, rows, longest)
     if words.cut:
         notes.append(f"{words.cut:,} of {len(rows):,} texts are longer than {longest} tokens, and were truncated")
+    notes += words.notes
     features, offsets = np.empty((len(rows), encoder.width), np.float32), words.offsets
     for number, states in backend.layers(words.samples, _layers(backend)):  # (tokens, layers, width)
         ordinary = words.word_ids[offsets[number] : offsets[number + 1]] >= 0  # (tokens,)

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from unmask.data.cleaning.gopher import STOP_WORDS
 from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import counted
 from unmask.support.messages import argument, call
 from unmask.workflows.corpora.survey import UNCERTAIN, Survey
-from unmask.workflows.pretraining.default import PASSES, SIZES
+from unmask.workflows.pretraining.default import PASSES, SIZES, rounded
 from unmask.workflows.pretraining.search import cost
 
 FREQUENT_LINES = 0.01
@@ -28,6 +29,10 @@ UNKNOWN, MISSING = 0.01, 0.002
 """Share of unknown tokens, and of characters that the vocabulary does not cover."""
 DROPPED = 0.3
 """Share of the sampled texts that a rule for English pages would drop."""
+ENGLISH = 0.02
+"""Share of the words of texts in English that the most common ones have at least; in an encyclopedia they have 19 %."""
+DIVIDED = 0.001
+"""Share of the words that a hyphen divides; of printed prose, about one in a hundred is."""
 SHORT = 16
 """Median length in tokens at which documents may be lines of longer ones."""
 LARGE = 0.2
@@ -65,8 +70,8 @@ def _size(survey: Survey, recipe: str | None) -> Iterator[Advice]:
     if tokens < needed:
         what = f"the recipe {name}" if recipe else "any of the shipped recipes"
         yield Advice(
-            f"{counted(tokens, 'token')} are too little text for {what}: with {PASSES * needed / 1e6:.1f} million "
-            f"parameters in its layers, it needs {needed / 1e6:.1f} million tokens, even if read {PASSES} times.",
+            f"{counted(tokens, 'token')} are too little text for {what}: with {rounded(PASSES * needed)} "
+            f"parameters in its layers, it needs {rounded(needed)} tokens, even if read {PASSES} times.",
             f"Add text, also general text ({call('corpus mix', 'CORPORA…')}), or adapt a model that exists "
             f"({argument('init', 'MODEL')}).",
         )
@@ -126,6 +131,14 @@ def _texts(survey: Survey) -> Iterator[Advice]:
             f"Boilerplate: the line “{short(line)}” is in {count:,} of {number:,} documents.",
             _clean_lines(survey),
         )
+    divided = survey.divided
+    if divided.count >= DIVIDED * divided.words > 0:
+        written, _ = divided.frequent[0]
+        yield Advice(
+            f"At least {divided.count:,} of {counted(divided.words, 'word')} of the sampled texts are divided by a "
+            f"hyphen, as at the end of a line: “{written}”.",
+            "Join those in the files that occur undivided, too: others may be meant so, as “pre- and postwar”.",
+        )
     languages = [(language, count) for language, count in survey.languages if language != UNCERTAIN]
     if languages:
         (main, count), *others = languages
@@ -136,7 +149,7 @@ def _texts(survey: Survey) -> Iterator[Advice]:
                 f"If that is not meant, keep one language: {argument('clean', 'rules.toml')}, with [language] and "
                 f'keep = ["{main}"] in this file.',
             )
-    is_english = not languages or languages[0][0] == "en"
+    is_english = languages[0][0] == "en" if languages else _has_english(survey)
     drops = {name: tally.documents / tally.judged for name, tally in survey.rules.items() if tally.judged}
     if is_english and drops and max(drops.values()) >= DROPPED and not survey.tally.documents:
         listed = ", ".join(f"{name} {percent(share)}" for name, share in drops.items() if share >= DROPPED)
@@ -144,6 +157,12 @@ def _texts(survey: Survey) -> Iterator[Advice]:
             f"Rules for English pages would drop much of it ({listed}): lists, menus and fragments rather than prose.",
             f"Look at the texts below; if they are no prose, build the corpus with {argument('clean', 'web')}.",
         )
+
+
+def _has_english(survey: Survey) -> bool:
+    """Return whether the sampled texts, whose languages are not known, have common words of English."""
+    words = [word.lower() for sampled in survey.texts for word in sampled.text.split()]
+    return sum(word in STOP_WORDS for word in words) >= ENGLISH * len(words)
 
 
 def _shape(survey: Survey) -> Iterator[Advice]:

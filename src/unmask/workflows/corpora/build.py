@@ -23,7 +23,7 @@ from unmask.model.directory import find_tokenizer
 from unmask.support.choices import Documents, Engine, Files, as_files, check_choice
 from unmask.support.environment import num_cores
 from unmask.support.errors import UserError, check_count, refuse_idle
-from unmask.support.messages import argument
+from unmask.support.messages import argument, call
 from unmask.training.runs.display import Display
 from unmask.workflows.corpora.building import build_by_tasks, is_complete, needs_tasks, remove_tasks
 
@@ -132,6 +132,9 @@ def build_corpus(
         remove_published(Path(out).resolve())
         display.say(by_another)
         return corpus
+    remedy = f"train a vocabulary on this text ({call('tokenizer train', 'FILES…')}), or extend this one"
+    for note in corpus.notes(remedy):
+        display.say(note)
     display.say(f"corpus: {out}")
     return corpus
 

@@ -8,6 +8,7 @@ keeps (`data.corpus.sample`).
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,6 +48,10 @@ SHOWN = 12
 """How many of the most frequent things are listed."""
 FEWEST = 3
 """Number of sampled texts that have a line or n-gram in common, at least, if it is listed."""
+
+_WORD = re.compile(r"[^\W\d_]+")
+_HALVES = re.compile(r"(?<!\w)([^\W\d_]{2,})[-\u2010\u00ac\u2e17]\s+([^\W\d_]{2,})(?!\w)")
+"""Two parts of a word with a hyphen, one of those of Fraktur, or what scanners write for them, between them."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +101,23 @@ class Missing:
 
 
 @dataclass(frozen=True)
+class Divided:
+    """Words of the sampled texts that a hyphen divides where a line ended, as in scanned books: "encod- ing".
+
+    Counted are those that occur undivided, too, so that "pre- and postwar" is none, and that there are more.
+
+    Attributes:
+        count: their number.
+        words: number of all words.
+        frequent: the most frequent ones as they are written, and how often each occurs.
+    """
+
+    count: int
+    words: int
+    frequent: list[tuple[str, int]]
+
+
+@dataclass(frozen=True)
 class Survey:
     """What a corpus consists of; see the module.
 
@@ -116,6 +138,7 @@ class Survey:
         located: number of sampled texts with an address.
         missing: characters that the vocabulary does not cover; None: not known, as texts are decoded, or it has whole
             words, not characters.
+        divided: words that a hyphen divides.
         lines, ngrams: the lines and n-grams of words that are in most of the sampled texts.
         rules: what the rules for single pages in English, and for personal data, would do to the sampled texts.
     """
@@ -135,6 +158,7 @@ class Survey:
     num_hosts: int
     located: int
     missing: Missing | None
+    divided: Divided
     lines: list[tuple[str, int]]
     ngrams: list[tuple[str, int]]
     rules: dict[str, RuleTally]
@@ -171,6 +195,7 @@ def survey(corpus: Corpus, *, seed: int = 0) -> Survey:
         num_hosts=len(hosts),
         located=hosts.total(),
         missing=None if sample.are_decoded or corpus.tokenizer.kind is WORDS else _missing(texts, corpus.tokenizer),
+        divided=_divided(texts),
         lines=[] if sample.are_decoded else _in_most([document.lines for document in documents]),
         ngrams=_in_most([_ngrams(document.words) for document in documents]),
         rules={} if sample.are_decoded else _rules(documents),
@@ -234,6 +259,18 @@ def _missing(texts: Sequence[str], tokenizer: Tokenizer) -> Missing:
     ]
     missing.sort(key=lambda item: -item[1])
     return Missing(sum(count for _, count in missing) / max(1, sum(counts.values())), missing[: 2 * SHOWN])
+
+
+def _divided(texts: Sequence[str]) -> Divided:
+    """Count the words that are divided and occur undivided, too."""
+    words = Counter(word.lower() for text in texts for word in _WORD.findall(text))
+    halves = Counter(match.groups() for text in texts for match in _HALVES.finditer(text))
+    counts = {
+        f"{first}- {second}": count
+        for (first, second), count in halves.most_common()
+        if not second[0].isupper() and f"{first}{second}".lower() in words
+    }
+    return Divided(sum(counts.values()), words.total(), list(counts.items())[:SHOWN])
 
 
 def _ngrams(words: Sequence[str]) -> list[str]:

@@ -21,6 +21,7 @@ from unmask.data.batches.sources import Source, Stage
 from unmask.data.batches.streams import StreamSource
 from unmask.data.corpus.corpus import Corpus, open_corpus
 from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.data.tokenizers.word_level import WordTokenizer
 from unmask.families import BodySettings
 from unmask.nn.encoders.encoder import LEFT_TO_RIGHT, SEPARATE_LAYERS, TWO_LMS, TWO_STREAMS
 from unmask.objectives.learner import Learner
@@ -156,7 +157,8 @@ def check_words(recipe: Recipe, tokenizer: Tokenizer) -> list[str]:
     Returns:
         Notes for the user, if n-grams or spans of several words are masked, or words are longer than what is read.
     """
-    notes = [f"the vocabulary has {note}" for note in tokenizer.notes([np.arange(tokenizer.size, dtype=np.int32)])]
+    every = [np.arange(tokenizer.size, dtype=np.int32)] if isinstance(tokenizer, WordTokenizer) else []
+    notes = [f"the vocabulary has {note}" for note in tokenizer.notes(every)]
     words = {words for stage in recipe.every_stage if (words := stage.masking.words)}
     if not words or not tokenizer.begins_word(np.arange(tokenizer.size)).all():
         return notes

@@ -167,14 +167,14 @@ def choose(
             break
     if tokens > most and not _is_budgeted(settings):
         tokens, settings = most, {"budget.tokens": most, **settings}
-    passes = _rounded(tokens / text)
+    passes = rounded(tokens / text)
     ruled = rules(tokens, recipe.encoder.width)
     if recipe.optimizer.matrix_learning_rate is None:  # of another kind
         del ruled["optimizer.matrix_learning_rate"]
     recipe = as_recipe(recipe, {**ruled, **settings})
     size = f"{recipe.encoder.shape}, {costs.parameters / 1e6:.1f} million parameters"
     return recipe, [
-        f"recipe: {name} ({size}), the best one for about {_rounded(tokens)} tokens, {passes} times this text, "
+        f"recipe: {name} ({size}), the best one for about {rounded(tokens)} tokens, {passes} times this text, "
         f"{duration(tokens * costs.flops / speed)}; for more or less time: {setting('budget.minutes', 'N')}",
         *([f"after {PASSES} times an encoder gets worse at other text: choose a smaller budget"] * (tokens > most)),
         *expectations(name, worth(tokens, text)),
@@ -230,8 +230,8 @@ def expectations(name: str, tokens: float) -> list[str]:
     ]
 
 
-def _rounded(number: float) -> str:
+def rounded(number: float) -> str:
     """Return a number with two digits, such as 0.14, 3.9, 650 or 20 million."""
     if number >= 1e6:
-        return f"{_rounded(number / 1e6)} million"
+        return f"{rounded(number / 1e6)} million"
     return f"{number:.2g}" if number < 100 else f"{float(f'{number:.2g}'):,.0f}"

@@ -124,8 +124,6 @@ Tensors = Mapping[str, Tensor]
 
 NEW_HEAD_RATE = 20.0
 """Ratio of the learning rate of new heads to that of a trained encoder: about that of pretraining from scratch."""
-BYTES = 0.5
-"""Share of the tokens of a text that are parts of characters from which on users are told."""
 SMOOTHING = 0.1
 """Count that is added to each token's."""
 _LAYER = re.compile(r"((?:^|\.)(?:blocks|forward_lm|backward_lm)\.)(\d+)\.")
@@ -171,13 +169,9 @@ def fit_to_text(
     """
     if (base := start.model) is None:
         return recipe, start, {}
-    counts, tokenizer = corpus.train.token_counts(), corpus.tokenizer  # (vocabulary,)
-    total, parts = int(counts.sum()), int(counts[tokenizer.parts_of_characters].sum())
-    unread = tokenizer.unknown_note(int(counts[tokenizer.unk]), total)
-    if parts >= BYTES * total:
-        unread.append(f"{parts:,} of {total:,} tokens are parts of characters that the vocabulary of the model lacks")
+    counts = corpus.train.token_counts()  # (vocabulary,)
     remedy = f"extend it with {argument('extend', 'N')}, or choose a model for this language"
-    start = replace(start, warnings=[f"{note}: {remedy}" for note in unread])
+    start = replace(start, warnings=corpus.notes(remedy))
     if start.tokens == 0:
         return recipe, start, {}
     lacking = {name: head for name, head in learner.parts.items() if name not in base.heads}
