@@ -107,9 +107,7 @@ def _embed(served: Served, request: types.EmbedRequest) -> ComputeJob:
 
 def _openai(served: Served, request: types.OpenAIRequest) -> ComputeJob:
     """Return the job of `/v1/embeddings`; texts that are too long are refused, as by OpenAI."""
-    ids = served.given_ids(request, request.input)
-    if ids is None:
-        ids = served.encode(request, request.input, truncate=False)
+    ids = served.encode(request, request.input, truncate=False)
     job = served.embed_ids(request, ids, normalize=True, dimensions=request.dimensions, truncate=False)
     tokens = total_length(job.samples)
 
