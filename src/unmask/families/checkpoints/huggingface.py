@@ -5,8 +5,8 @@ Reading takes a directory of one of `FAMILIES`, with or without the prefix of th
 Writing is the inverse.
 
 The prefixes of torch.compile and of DistributedDataParallel (`_orig_mod.`, `module.`) are removed, with a warning.
-Tensors of heads that are not known are left out, with a warning if the model was fine-tuned, for them or for a head that
-is known. Those in the body that are not read, and adapters, are refused.
+Tensors of heads that are not known are left out, with a warning if the model was fine-tuned, for them or for a head
+that is known. Those in the body that are not read, and adapters, are refused.
 
 Nothing in a directory is executed: `config.json` is read as data (`auto_map` and the like are ignored), and pickled
 weights are refused unless explicitly allowed, and then read with `weights_only`.
