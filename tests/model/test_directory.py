@@ -1,11 +1,14 @@
 """The directory of a model is found in a run and by itself; what is no model is refused, with what to do."""
 
+import shutil
+
 import pytest
 
 from unmask.families.bert import BertSettings
 from unmask.inference.load import load
 from unmask.model.directory import find, find_tokenizer, read_settings
 from unmask.model.model import Model, save_model
+from unmask.support.beside import OTHER_WEIGHTS
 from unmask.support.errors import UserError
 
 SHAPE = BertSettings(layers=1, width=16, heads=2, feed_forward=32, positions=16)
@@ -37,6 +40,32 @@ def test_a_directory_without_a_model_is_refused(tmp_path, folder, message):
     (tmp_path / folder).mkdir()
     with pytest.raises(UserError, match=message):
         find(tmp_path)
+
+
+def test_the_checkpoints_of_a_trainer_are_named(saved, tmp_path):
+    for step in (500, 1000):
+        shutil.copytree(saved, tmp_path / f"trained/checkpoint-{step}")
+    with pytest.raises(UserError, match=r"checkpoints of transformers' Trainer; name one of them, .*/checkpoint-1000$"):
+        load(tmp_path / "trained")
+    for name in ("tokenizer.json", "vocab.txt", "checksums.json"):
+        (tmp_path / "trained/checkpoint-500" / name).unlink()
+    with pytest.raises(UserError, match="copy the files of the tokenizer into it"):
+        load(tmp_path / "trained/checkpoint-500")
+
+
+@pytest.mark.parametrize("pattern", OTHER_WEIGHTS)
+def test_weights_that_are_not_read_are_named(pattern, saved):
+    """Those of TensorFlow and Flax, pickled shards, those of DeepSpeed and FSDP, adapters, and exported ones."""
+    (saved / "model.safetensors").unlink()
+    (saved / "checksums.json").unlink()
+    with pytest.raises(UserError, match=r"no model\.safetensors in this directory; copy the weights"):
+        load(saved)
+    name = pattern.replace("**/", "onnx/").replace("*", "1")
+    (saved / name).parent.mkdir(exist_ok=True)
+    (saved / name).write_bytes(b"")
+    with pytest.raises(UserError) as error:
+        load(saved)
+    assert str(error.value).endswith(f"and {name} is not read; {OTHER_WEIGHTS[pattern]}")
 
 
 def test_an_adapter_without_its_model_is_refused_by_name(tmp_path):

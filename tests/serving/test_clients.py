@@ -220,3 +220,13 @@ def test_requests_of_langchain(live, predictor):
         options = {"wait_for_model": True, "use_cache": True}
         found = post("/pipeline/feature-extraction", {"inputs": TEXTS, "options": options})
         np.testing.assert_allclose(found, vectors, atol=1e-6)
+
+
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/embed"])
+def test_token_ids_of_other_vocabularies_are_refused(client, tokenizer, path):
+    """LangChain sends those of OpenAI's models by default, most of which are also ids of the model, of other words."""
+    one, field = client("masked"), "input" if path.startswith("/v1") else "inputs"
+    rng = np.random.default_rng(0)
+    for length in (1, 2, 5, 20):
+        answer = one.post(path, json={field: rng.integers(tokenizer.size, size=(3, length)).tolist()})
+        assert answer.status_code == 422 and "check_embedding_ctx_length=False" in answer.text

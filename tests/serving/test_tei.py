@@ -188,7 +188,7 @@ def test_token_ids_are_texts_that_were_tokenized(client):
         found = one.post("/embed", json={"inputs": given}).json()
         np.testing.assert_allclose(found, expected * len(found), atol=1e-6)
     error = one.post("/embed", json={"inputs": ids[1:]}).json()["error"]
-    assert error == "`inputs`: token ids need the special tokens, as /tokenize returns them"
+    assert error.startswith("`inputs`: token ids need the special tokens, as /tokenize returns them")
     assert "`prompt_name`" in one.post("/embed", json={"inputs": ids, "prompt_name": "query"}).json()["error"]
 
 

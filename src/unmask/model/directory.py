@@ -67,6 +67,13 @@ def find(source: str | Path, *, allow_pickle: bool = False) -> Path:
             file=path,
             remedy=f"continue: repeat the command with {argument('resume', True)}",
         )
+    if checkpoints := [file.parent for file in path.glob("checkpoint-*/config.json")]:
+        last = max(checkpoints, key=lambda folder: (len(folder.name), folder.name))
+        raise UserError(
+            "no model, but checkpoints of transformers' Trainer",
+            file=path,
+            remedy=f"name one of them, such as the last one, {last}",
+        )
     if path.is_dir():
         check_files(path)
         raise UserError(

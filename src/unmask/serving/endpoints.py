@@ -108,9 +108,7 @@ def _embed(served: Served, request: types.EmbedRequest) -> ComputeJob:
 
 def _openai(served: Served, request: types.OpenAIRequest) -> ComputeJob:
     """Return the job of `/v1/embeddings`; texts that are too long are refused, as by OpenAI."""
-    ids = served.given_ids(request, request.input)
-    if ids is None:
-        ids = served.encode(request, request.input, REFUSED)
+    ids = served.encode(request, request.input, REFUSED)
     job = served.embed_ids(request, ids, REFUSED, normalize=True, dimensions=request.dimensions)
     tokens = total_length(job.samples)
 

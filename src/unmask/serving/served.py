@@ -45,6 +45,10 @@ ZERO_SHOT = "/pipeline/zero-shot-classification"
 """The route of models that classify texts by the names of labels."""
 RERANK = "/rerank"
 """The route of models that order texts by how well they answer a query."""
+OTHER_IDS = (
+    "those of OpenAI's vocabularies, as LangChain sends without check_embedding_ctx_length=False, are other words here"
+)
+"""What refusals of token ids add: clients of OpenAI's API send such ids to any server."""
 
 
 REFUSED, TRUNCATED = Truncation(wanted=False), Truncation(wanted=True)
@@ -187,7 +191,8 @@ class Served:
             prompt_name: see `EmbedRequest`.
 
         Raises:
-            Refusal: see `texts` and `given_ids`; or ids have a prompt, or lack special tokens.
+            Refusal: see `texts` and `given_ids`; or ids have a prompt, or lack special tokens, as those that clients
+                of OpenAI make by its vocabularies do, which mean other words here.
         """
         ids = self.given_ids(request, inputs)
         if ids is None:
@@ -198,7 +203,9 @@ class Served:
         frame = replace(Frame.of(self.tokenizer), spell=lambda spelled: spelled)
         bare = [text_ids[frame.start : len(text_ids) - 2 + frame.start] for text_ids in ids]
         if any(not np.array_equal(frame.wrap(inner).ids, outer) for inner, outer in zip(bare, ids, strict=True)):
-            raise invalid(f"{main_field(request)}: token ids need the special tokens, as /tokenize returns them")
+            raise invalid(
+                f"{main_field(request)}: token ids need the special tokens, as /tokenize returns them; {OTHER_IDS}"
+            )
         return bare
 
     def prompt_of(self, name: PromptName | None) -> str:
@@ -232,7 +239,7 @@ class Served:
         if len(lists) > most:
             raise too_large(f"{field}: more than {most} inputs; send several requests")
         if not all(0 <= id < self.tokenizer.size for ids in lists for id in ids):
-            raise invalid(f"{field}: token ids of this model are from 0 to {self.tokenizer.size - 1}")
+            raise invalid(f"{field}: token ids of this model are from 0 to {self.tokenizer.size - 1}; {OTHER_IDS}")
         if CHARACTERS in self.model.encoder.provides and any(self.tokenizer.unk in ids for ids in lists):
             raise invalid(f"{field}: {self.tokenizer.unk} is the token id of all unknown words; pass texts")
         return [np.array(text_ids, np.int32) for text_ids in lists]

@@ -199,7 +199,7 @@ class OpenAIRequest(Request):
     """A request of OpenAI's embeddings.
 
     Attributes:
-        input: a text, several, or token ids of one or several texts, without special tokens.
+        input: a text, several, or token ids of one or several texts with special ones, as `/tokenize` returns them.
         encoding_format: numbers (also null), or their little-endian float32 bytes in base64.
         dimensions: see `EmbedRequest`.
         user: not used, and not stored.

@@ -252,6 +252,21 @@ REFUSED_FILES = {
 """Files whose presence changes what transformers computes, and what to do. Other files are not read by either library,
 or only in generation, chats and other modalities (generation_config.json, chat_template.jinja, ...).
 """
+_SAVE = "load it by the class in config.json, in transformers{}, and save it again by save_pretrained"
+OTHER_WEIGHTS = {
+    "pytorch_model.bin.index.json": _SAVE.format(""),
+    "tf_model.h5": _SAVE.format(" 4 with from_tf=True"),
+    "flax_model.msgpack": _SAVE.format(" 4 with from_flax=True"),
+    "*.ckpt*": _SAVE.format(" 4 with from_tf=True"),
+    "adapter_model.*": REFUSED_FILES["adapter_config.json"],
+    "global_step*": "make one file of the shards by the zero_to_fp32.py beside them, with safe_serialization",
+    "pytorch_model_fsdp_*": "make one file of the shards: accelerate merge-weights DIR/pytorch_model_fsdp_0 DIR",
+    "*.gguf": "use the model that it was made from",
+    "**/*.onnx": "use the model that it was exported from; unmask reads its own exports alone",
+    "model-*-of-*.safetensors": "download model.safetensors.index.json, too, which lists the files",
+    "*.safetensors": "if these are the weights of the model, rename the file to model.safetensors",
+}
+"""Patterns of the names of weights that are not read, and what to do with them."""
 FAMILIES: dict[str, KnownKeys] = {
     "albert": KnownKeys(read=_keys("num_hidden_groups inner_group_num")),
     "roformer": KnownKeys(read=_keys("embedding_size rotary_value")),

@@ -82,6 +82,23 @@ def test_C11_corrupt_configuration_is_named(directory):
         (directory / name).write_text("{}")
 
 
+def test_spaces_after_tokens_are_no_part_of_them(directory):
+    """As in transformers; files that were edited by hand have some, and their tokens were never found."""
+    (directory / "vocab.txt").write_text("\n".join(VOCABULARY))
+    expected = load_tokenizer(directory).sha256
+    (directory / "vocab.txt").write_text("".join(f"{token}{' ' * (id % 3)}\t\n" for id, token in enumerate(VOCABULARY)))
+    assert load_tokenizer(directory).sha256 == expected
+
+
+@pytest.mark.parametrize("settings", [{}, {"tokenizer_class": "BertTokenizer", "do_lower_case": True}])
+def test_a_vocabulary_without_its_unknown_token_is_refused(directory, settings):
+    """transformers adds the token, but not to the model, which fails at the first unknown word."""
+    (directory / "vocab.txt").write_text("".join(f"{token}\t{id}\n" for id, token in enumerate(VOCABULARY)))
+    (directory / "tokenizer_config.json").write_text(json.dumps(settings))
+    with pytest.raises(UserError, match=r"vocab\.txt: the vocabulary lacks .*\[UNK\]"):
+        load_tokenizer(directory)
+
+
 @pytest.mark.parametrize("name", ["tokenizer_config.json", "special_tokens_map.json"])
 def test_files_that_disagree_are_read_as_transformers_does(directory, name):
     from transformers import AutoTokenizer

@@ -1,6 +1,7 @@
 """Heads: incomplete and damaged ones are refused (C15), and the others are saved and loaded unchanged."""
 
 import json
+import re
 
 import pytest
 import torch
@@ -54,6 +55,35 @@ def test_labels_that_do_not_fit(tokenizer, tmp_path, names):
     save_model(tmp_path, model(tokenizer, heads=(), labels=("a", "b")), "card")
     configure(tmp_path, id2label=names)
     assert_load_refused(tmp_path, tmp_path / "config.json", "id2label")
+
+
+@pytest.mark.parametrize(
+    ("architecture", "extra", "expected"),
+    [
+        (
+            "BertForSequenceClassification",
+            "crf.transitions",
+            "only the classification head is known .* crf.transitions",
+        ),
+        (
+            "BertForMultipleChoice",
+            "",
+            "config.json states BertForMultipleChoice, but .* 2 tensors, first classifier.bias",
+        ),
+        ("BertForSequenceClassification", "", ""),
+        ("BertForSequenceClassification", "cls.predictions.transform.dense.weight", ""),
+        ("BertForSequenceClassification", "bert.embeddings.position_ids", ""),
+    ],
+)
+def test_tensors_that_are_left_out_are_told(tokenizer, tmp_path, recwarn, architecture, extra, expected):
+    """A tagger with a CRF predicts other tags without it; a model of multiple choice was read as one of no task."""
+    heads = ("masked_lm",) if extra.startswith("cls.") else ()
+    save_model(tmp_path, model(tokenizer, heads=heads, labels=("a", "b")), "card")
+    configure(tmp_path, architectures=[architecture], unmask=None)
+    if extra and not heads:
+        put(tmp_path, weights(tmp_path) | {extra: torch.zeros(2, 2)})
+    huggingface.read(tmp_path)
+    assert [re.search(expected, str(found.message)) is not None for found in recwarn] == [True] * bool(expected)
 
 
 @pytest.mark.parametrize("ids", [{"a": 1, "b": 0}, {"a": "0", "b": "2"}])

@@ -48,6 +48,7 @@ XLNET = "XLNetTokenizer"
 """The class of transformers that reads XLNet's vocabulary."""
 XLNET_CLS = "<cls>"
 """A special token of XLNet's vocabulary, which also has those of RoBERTa."""
+COPY = "copy the files of the tokenizer into it, such as those of the model that it was trained from"
 END_OF_TEXT = "<|endoftext|>"
 """The only special token of GPT-2's vocabulary; it is used as the unknown token there."""
 
@@ -97,7 +98,6 @@ def _load(directory: Path, published: Published) -> Tokenizer:
     if path.name not in SPIECE:
         library = rebuilt(published, library, path)
         tokens = library.get_vocab()
-    frame = None if path.name in SPIECE else framing(published, library)
     kind = _with_special_tokens(_kind(library, path), tokens, special)
     check_special(special, path)
     if kind.name == "unigram" and json.loads(library.to_str())["model"]["unk_id"] is None:
@@ -109,6 +109,10 @@ def _load(directory: Path, published: Published) -> Tokenizer:
         library.model.unk_token = special.get("unk_token", SPECIAL_TOKENS["unk_token"])
         if not published.name:
             _override_normalizer(library.normalizer, config, directory)
+    model = library.model
+    if isinstance(model, models.WordPiece | models.WordLevel) and model.token_to_id(model.unk_token) is None:
+        raise UserError(f"the vocabulary lacks {model.unk_token}, which unknown words need", file=path)
+    frame = None if path.name in SPIECE else framing(published, library)
     tokenizer = (WordTokenizer if kind is WORDS else Tokenizer)(library, kind, special)
     tokenizer.framing = frame
     return tokenizer
@@ -128,7 +132,7 @@ def _find(directory: Path) -> Path:
             remedy="add the tokenizer.json of the model, as transformers' AutoTokenizer saves it",
         )
     if path is None:
-        raise UserError(f"contains none of {', '.join(FILES)}", file=directory, remedy="is it the right directory?")
+        raise UserError(f"contains none of {', '.join(FILES)}", file=directory, remedy=COPY)
     return path
 
 

@@ -78,13 +78,16 @@ MPNET_WORDPIECE = replace(
 def read_vocabulary(path: Path) -> dict[str, int]:
     """Read a vocabulary with one token per line; return the ids of the tokens, in their order.
 
+    Spaces and tabs after a token are no part of it, as in transformers.
+
     Raises:
         UserError: it cannot be read, or contains a token twice.
     """
     # Not splitlines, which would split at characters that may be tokens.
-    tokens = read_text(path).removeprefix("\ufeff").replace("\r\n", "\n").removesuffix("\n").split("\n")
+    lines = read_text(path).removeprefix("\ufeff").replace("\r\n", "\n").removesuffix("\n").split("\n")
     vocabulary: dict[str, int] = {}
-    for id, token in enumerate(tokens):
+    for id, line in enumerate(lines):
+        token = line.rstrip(" \t") or line
         if token in vocabulary:
             raise UserError(f"'{token}' is also in line {vocabulary[token] + 1}", file=path, line=id + 1)
         vocabulary[token] = id

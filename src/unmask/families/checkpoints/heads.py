@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,21 +97,29 @@ def find_own(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, str]]:
     return heads
 
 
-def warn_of_unknown_head(config: Mapping[str, Any], unknown: Sequence[str], path: Path) -> None:
-    """Warn of tensors that are left out, if the class in config.json is not one without a head for a task.
+def warn_of_left_out(config: Mapping[str, Any], left_out: Sequence[str], heads: Collection[str], path: Path) -> None:
+    """Warn of tensors that are left out, if the model was fine-tuned: by its heads, or by the class in config.json.
 
     Args:
         config: the content of config.json.
-        unknown: names of the tensors.
+        left_out: names of the tensors.
+        heads: the heads that are known among the weights.
         path: their file.
     """
     named = config.get("architectures")
     architecture = str(named[0]) if isinstance(named, list) and named else ""
     pretrained = architecture.endswith(PRETRAINED) and not architecture.endswith("AdapterModel")
-    if unknown and architecture and not pretrained:
+    task = next((head for head in heads if head not in OBJECTIVES), "")
+    if task:
+        head = task.replace("_", " ")
+        found = f"only the {head} head is known among the weights, and its results are wrong if it needs others"
+    elif architecture and not pretrained:
+        found = f"config.json states {architecture}, but no head for a task is known among the weights"
+    else:
+        return
+    if left_out:
         warnings.warn(
-            f"{path}: config.json states {architecture}, but no head for a task is known among the weights; left out: "
-            f"{counted(len(unknown), 'tensor')}, first {unknown[0]}",
+            f"{path}: {found}; left out: {counted(len(left_out), 'tensor')}, first {left_out[0]}",
             InputWarning,
             stacklevel=3,
         )

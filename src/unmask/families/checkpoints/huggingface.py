@@ -5,8 +5,8 @@ Reading takes a directory of one of `FAMILIES`, with or without the prefix of th
 Writing is the inverse.
 
 The prefixes of torch.compile and of DistributedDataParallel (`_orig_mod.`, `module.`) are removed, with a warning.
-Tensors of heads that are not known are left out, with a warning if the model was fine-tuned for them. Those in the body
-that are not read, and adapters, are refused.
+Tensors of heads that are not known are left out, with a warning if the model was fine-tuned, for them or for a head
+that is known. Those in the body that are not read, and adapters, are refused.
 
 Nothing in a directory is executed: `config.json` is read as data (`auto_map` and the like are ignored), and pickled
 weights are refused unless explicitly allowed, and then read with `weights_only`.
@@ -49,7 +49,7 @@ from unmask.families.checkpoints.heads import (
     find_own,
     head_name,
     read_labels,
-    warn_of_unknown_head,
+    warn_of_left_out,
 )
 from unmask.families.checkpoints.hub import ARGUMENTS, revision_of
 from unmask.families.checkpoints.safetensors_file import (
@@ -63,9 +63,10 @@ from unmask.families.checkpoints.safetensors_file import (
     read_tensors,
     without_prefixes,
 )
-from unmask.families.format import SHARED_KEY, Format, Pretrained
+from unmask.families.format import SHARED_KEY, TASK_HEADS, Format, Pretrained
 from unmask.nn.encoders.encoder import Encoder
 from unmask.objectives import OBJECTIVES
+from unmask.support.beside import OTHER_WEIGHTS
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError, nearest
 from unmask.support.messages import argument
@@ -157,10 +158,13 @@ def read(directory: Path, *, allow_pickle: bool = False) -> Pretrained:
             heads[head] = {**names, **heads.get(head, {})}  # some parts may be in our own format
     if untied:
         heads = {head: names for head, names in heads.items() if head not in OBJECTIVES}
-    if not heads.keys() - OBJECTIVES.keys():
-        read_names = {name for names in heads.values() for name in names.values()}
-        others = [name for name in stored_names if not _is_inside(form, name) and not name.endswith(BUFFERS)]
-        warn_of_unknown_head(config, [name for name in others if name not in read_names], path)
+    in_heads = {name for names in heads.values() for name in names.values()}
+    left_out = [
+        name
+        for name in stored_names.keys() - in_heads
+        if not name.endswith(BUFFERS) and (_is_classifier(form, name) or not _is_known(form, name))
+    ]
+    warn_of_left_out(config, sorted(left_out), heads, path)
     activation = "" if isinstance(task, dict) else _activation(config, directory, tensors, heads)
     return Pretrained(
         settings,
@@ -342,10 +346,7 @@ def _open(directory: Path, allow_pickle: bool) -> tuple[Path, dict[str, tuple[in
     path = directory / "pytorch_model.bin"
     require_regular(path)
     if not path.exists():
-        remedy = (
-            f"{argument('allow_pickle', True)} also downloads a pytorch_model.bin" if revision_of(directory) else ""
-        )
-        raise UserError("no model.safetensors in this directory", file=directory, remedy=remedy)
+        raise _without_weights(directory)
     if not allow_pickle:
         raise UserError(
             "pickled weights can execute arbitrary code when they are loaded",
@@ -364,6 +365,18 @@ def _open(directory: Path, allow_pickle: bool) -> tuple[Path, dict[str, tuple[in
     return path, shapes, lambda names: {name: checked(tensors[name], name, path) for name in names}
 
 
+def _without_weights(directory: Path) -> UserError:
+    """Return the error that there are no weights that are read, which names others that are there."""
+    problem, remedy = "no model.safetensors in this directory", "copy the weights of the model into it"
+    if revision_of(directory):
+        remedy = f"{argument('allow_pickle', True)} also downloads a pytorch_model.bin"
+    for pattern, what in OTHER_WEIGHTS.items():
+        if other := next(iter(sorted(directory.glob(pattern))), None):
+            problem, remedy = f"{problem}, and {other.relative_to(directory)} is not read", what
+            break
+    return UserError(problem, file=directory, remedy=remedy)
+
+
 def _modern(form: Format, name: str) -> str:
     """Return their present name without the prefix, and with LayerNorm parameters called weight and bias."""
     name = name.removeprefix(form.prefix)
@@ -374,15 +387,17 @@ def _modern(form: Format, name: str) -> str:
 
 
 def _is_known(form: Format, name: str) -> bool:
+    if name == form.decoder:
+        return True
     heads = {stored_name for names in form.heads.values() for stored_name in names.values()}
-    known = _is_inside(form, name) or not heads.isdisjoint((name, name.rpartition(".")[0]))
+    inside = (OWN, *filter(None, (*form.beginnings, form.pooler, form.head_pooler)))
+    known = name.startswith(inside) or not heads.isdisjoint((name, name.rpartition(".")[0]))
     return known and not name.endswith(".attn.bias")  # GPT's causal mask
 
 
-def _is_inside(form: Format, name: str) -> bool:
-    """Return whether a tensor belongs to the body, its pooler or the vocabulary decoder, or is one of our own."""
-    inside = (OWN, *filter(None, (*form.beginnings, form.pooler, form.head_pooler)))
-    return name == form.decoder or name.startswith(inside)
+def _is_classifier(form: Format, name: str) -> bool:
+    """Return whether a tensor is part of the last layer of a head for a task."""
+    return name.rpartition(".")[0] in {form.heads[head]["out"] for head in TASK_HEADS.keys() & form.heads.keys()}
 
 
 def _config(form: Format, settings: Any, vocabulary: int, architecture: str, labels: Sequence[str]) -> dict[str, Any]:
