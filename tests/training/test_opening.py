@@ -61,7 +61,7 @@ def test_T25_what_differs_is_named_by_all_processes(tmp_path, differing, last, m
 
 
 def test_T25_versions_and_code_are_compared(tmp_path, monkeypatch):
-    here = opening.environment()
+    here = opening.environment(opening.LIBRARIES)
     assert {"code of unmask", "version of torch", "version of python", "version of unmask"} <= here.keys()
 
     def work(processes):

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import platform
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from unmask.support import __version__
+from unmask.support.plugins import packages
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -97,6 +101,25 @@ def stats_of_path(path: str | Path) -> Stats | None:
 def versions(libraries: Iterable[str]) -> dict[str, str]:
     """Return the versions of this package and of libraries, on which stored results may depend."""
     return {"unmask": __version__, **{name: importlib.metadata.version(name) for name in libraries}}
+
+
+def environment(libraries: Iterable[str]) -> dict[str, str]:
+    """Return the versions on which results depend: of libraries that are installed, Python, plug-ins and this code."""
+    installed = {name: each.version for name in libraries for each in distributions(name=name)}
+    return {
+        **{f"version of {name}": version for name, version in {**versions(()), **installed, **packages()}.items()},
+        "version of python": platform.python_version(),
+        "code of unmask": _code(),
+    }
+
+
+@cache
+def _code() -> str:
+    """Return the sha256 of the source files of this package, of which there may be several states of one version."""
+    root, digest = Path(__file__).parents[1], hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(f"{path.relative_to(root).as_posix()} {sha256(path)}\n".encode())
+    return digest.hexdigest()
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any], *, ignored: Iterable[str] = ()) -> list[str]:

@@ -10,20 +10,16 @@ seed may be rounded differently by another processor.
 
 from __future__ import annotations
 
-import hashlib
-import platform
 import socket
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from unmask.support.errors import UserError
-from unmask.support.fingerprint import sha256, shown, versions
+from unmask.support.fingerprint import environment, shown
 from unmask.support.messages import argument
-from unmask.support.plugins import packages
 from unmask.support.settings import flatten
 from unmask.training.calibration import BUDGETS, FITTING
 from unmask.training.machine import Machine
@@ -65,8 +61,8 @@ def open_run(
     inputs = {**inputs, "precision": machine.precision}
     if processes.size > 1:
         contents = {f"inputs.{name}": value for name, value in inputs.items()}
-        how = {"device": machine.device.type, argument("resume"): resume}
-        check_agreement(processes, {**flatten(msgspec.toml.decode(recipe)), **contents, **how, **environment()})
+        how = {"device": machine.device.type, argument("resume"): resume, **environment(LIBRARIES)}
+        check_agreement(processes, {**flatten(msgspec.toml.decode(recipe)), **contents, **how})
     path = Path(out)
     if not processes.is_main:
         return RunDirectory.of_another_process(path, recipe, inputs, processes.broadcast(frozenset()))
@@ -102,24 +98,6 @@ def check_agreement(processes: Processes, values: Mapping[str, Any]) -> None:
     if ranks:
         told = (f"in process {_listed(numbers, hosts)} {differing}" for differing, numbers in ranks.items())
         raise UserError(f"the processes would not train the same: {'; '.join(told)}", remedy=SAME)
-
-
-def environment() -> dict[str, str]:
-    """Return the versions on which the results of a training depend: of libraries, Python, plug-ins and this code."""
-    return {
-        **{f"version of {name}": version for name, version in {**versions(LIBRARIES), **packages()}.items()},
-        "version of python": platform.python_version(),
-        "code of unmask": _code(),
-    }
-
-
-@cache
-def _code() -> str:
-    """Return the sha256 of the source files of this package, of which there may be several states of one version."""
-    root, digest = Path(__file__).parents[1], hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        digest.update(f"{path.relative_to(root).as_posix()} {sha256(path)}\n".encode())
-    return digest.hexdigest()
 
 
 def _differing(first: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:

@@ -49,7 +49,7 @@ def test_an_arm_that_failed_is_not_the_best_one(inputs, tmp_path):
     faked(plan, tmp_path, lambda cell: 0.9 if cell.arm == "random" else 0.6)
     (last,) = (cell for cell in plan.of("score") if (cell.arm, cell.seed) == ("random", 2))
     (folder_of(tmp_path, last) / RESULT).unlink()
-    (folder_of(tmp_path, last) / FAILED).write_bytes(msgspec.json.encode(Failure("the disk is full", "", "x")))
+    (folder_of(tmp_path, last) / FAILED).write_bytes(msgspec.json.encode(Failure("the disk is full", "", ["x"])))
     outcome = conclude(plan, tmp_path, MACHINE)
     assert outcome.best == ["bert"] and outcome.arm("bert").behind is None
     assert (outcome.arm("random").state, outcome.arm("random").error) == ("failed", "the disk is full")
@@ -294,12 +294,12 @@ def test_an_arm_that_failed_stops_none(inputs, tmp_path):
         if cell.arm != "fails":
             faked(replace(plan, cells=(cell,)), tmp_path, lambda cell: accuracy[cell.arm])
     (folder_of(tmp_path, fails[1]) / RESULT).unlink()
-    (folder_of(tmp_path, fails[1]) / FAILED).write_bytes(msgspec.json.encode(Failure("the disk is full", "", "x")))
+    (folder_of(tmp_path, fails[1]) / FAILED).write_bytes(msgspec.json.encode(Failure("the disk is full", "", ["x"])))
     assert race(plan, tmp_path).losers == {"bad": "good"}
     for cell in plan.of("score"):  # now it fails later, when it has stopped the others
         if cell.arm == "fails" and cell.seed < 2:
             faked(replace(plan, cells=(cell,)), tmp_path, lambda cell: accuracy[cell.arm])
-    (folder_of(tmp_path, fails[2]) / FAILED).write_bytes(msgspec.json.encode(Failure("the disk is full", "", "x")))
+    (folder_of(tmp_path, fails[2]) / FAILED).write_bytes(msgspec.json.encode(Failure("the disk is full", "", ["x"])))
     (folder_of(tmp_path, fails[2]) / RESULT).unlink()
     losers = race(plan, tmp_path).losers
     assert losers == {"good": "fails", "bad": "fails"}

@@ -28,7 +28,7 @@ from unmask.workflows.comparing.cells import (
 )
 from unmask.workflows.comparing.results import conclude
 from unmask.workflows.comparing.settings import Arm, read_comparison
-from unmask.workflows.comparing.work import _state
+from unmask.workflows.comparing.work import work
 
 from .test_report import faked
 from .test_variants import changed, planned
@@ -166,7 +166,7 @@ def test_effects_are_told_without_an_arm_that_failed(inputs, tmp_path):
     for cell in plan.of("score"):
         if cell.arm == lost and cell.seed == 1:
             (folder_of(tmp_path, cell) / RESULT).unlink()
-            (folder_of(tmp_path, cell) / FAILED).write_bytes(msgspec.json.encode(Failure("no memory", "", "x")))
+            (folder_of(tmp_path, cell) / FAILED).write_bytes(msgspec.json.encode(Failure("no memory", "", ["x"])))
     outcome = conclude(plan, tmp_path, MACHINE)
     changes = {effect.factor: effect.change.mean for effect in outcome.effects}
     assert changes == {"encoder.layers": pytest.approx(10, abs=2), "masking": pytest.approx(4, abs=2)}
@@ -179,19 +179,20 @@ def test_what_is_not_known_is_warned_of(inputs, tmp_path):
     faked(plan, tmp_path, lambda cell: 0.7)
     (cell,) = plan.of("overlap")
     folder_of(tmp_path, cell).mkdir(parents=True, exist_ok=True)
-    (folder_of(tmp_path, cell) / FAILED).write_bytes(msgspec.json.encode(Failure("cannot be read", "", "x")))
+    (folder_of(tmp_path, cell) / FAILED).write_bytes(msgspec.json.encode(Failure("cannot be read", "", ["x"])))
     warnings = conclude(plan, tmp_path, MACHINE).warnings
     assert "Not known, since it failed: overlap: pets (cannot be read)." in warnings
 
 
-def test_cells_name_why_what_they_need_failed(inputs, tmp_path):
+def test_cells_name_why_what_they_need_failed(inputs, tmp_path, monkeypatch):
+    monkeypatch.setattr(compute, "COMPUTE", {})
     plan = planned(changed(inputs))
     score = next(cell for cell in plan.of("score") if cell.arm == "bert")
     corpus = score.needs["model"].needs["corpus"]
     folder_of(tmp_path, corpus).mkdir(parents=True)
-    (folder_of(tmp_path, corpus) / FAILED).write_bytes(msgspec.json.encode(Failure("the disk is full", "", "now")))
-    assert _state(tmp_path, score, "now", set()) == "failed"
-    assert failure_of(tmp_path, score).error == "needs what failed: corpus: the disk is full"
+    (folder_of(tmp_path, corpus) / FAILED).write_bytes(msgspec.json.encode(Failure("the disk is full", "", ["now"])))
+    work(plan, tmp_path, MACHINE, attempt="now", quiet=True)
+    assert failure_of(tmp_path, score, "now").error == "needs what failed: corpus: the disk is full"
 
 
 @pytest.mark.parametrize(("seconds", "warned"), [(60, False), (70, False), (90, True), (40, True)])

@@ -146,12 +146,12 @@ class Failure(msgspec.Struct, frozen=True):
     Attributes:
         error: the message.
         trace: the traceback; "" if the user can fix it.
-        attempt: the call of a user in which it failed.
+        attempts: the calls of a user in which it failed, of which several may run at the same time.
     """
 
     error: str
     trace: str
-    attempt: str
+    attempts: list[str]
 
 
 def tested_on(cell: Cell) -> Any:
@@ -214,13 +214,18 @@ def _damaged(path: Path) -> UserError:
     return UserError("is damaged, was changed, or belongs to another cell", file=path, remedy=remedy)
 
 
-def failure_of(out: Path, cell: Cell, attempt: str = "") -> Failure | None:
-    """Return why a cell has no result; None if it has one, or has not failed (in a call, if one is named)."""
+def read_failure(folder: Path) -> Failure | None:
+    """Return what the file in the folder of a cell says of its failure; None: there is none, or it is damaged."""
     try:
-        failure = msgspec.json.decode((folder_of(out, cell) / FAILED).read_bytes(), type=Failure)
+        return msgspec.json.decode((folder / FAILED).read_bytes(), type=Failure)
     except (OSError, msgspec.DecodeError, ValueError):
         return None
-    return failure if attempt in ("", failure.attempt) and result_of(out, cell) is None else None
+
+
+def failure_of(out: Path, cell: Cell, attempt: str = "") -> Failure | None:
+    """Return why a cell has no result; None if it has one, or has not failed (in a call, if one is named)."""
+    failure = read_failure(folder_of(out, cell))
+    return failure if failure and attempt in ("", *failure.attempts) and result_of(out, cell) is None else None
 
 
 def command_of(out: Path, cell: Cell) -> str:

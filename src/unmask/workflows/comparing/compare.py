@@ -6,9 +6,9 @@ comparison -> cells (cells.py), computed by whoever works (work.py, compute.py) 
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,7 +32,7 @@ from unmask.support.choices import (
 from unmask.support.errors import UnmaskError, UserError, check_count, counted, refuse_idle
 from unmask.support.messages import argument
 from unmask.support.urls import Url
-from unmask.support.workers import local_workers, work_on_ray
+from unmask.support.workers import local_workers, new_call, work_on_ray
 from unmask.training.machine import Machine, choose_machine
 from unmask.training.runs.display import Display, duration
 from unmask.training.runs.usage import check_price
@@ -56,6 +56,7 @@ from unmask.workflows.comparing.work import (
     array_script,
     bytes_kept,
     expected_seconds,
+    progress_of,
     seconds_taken,
     weights_bytes,
     work,
@@ -279,10 +280,12 @@ def _names(files: Files) -> list[str]:
 
 def _work(plan: Plan, out: Path, machine: Machine, workers: int, engine: str, *, quiet: bool) -> None:
     """Compute all cells with a number of processes."""
-    attempt = uuid.uuid4().hex
+    attempt = new_call()
     arguments = (str(out.resolve()), machine.device.type, machine.precision, attempt)
     if engine == "ray":
-        work_on_ray(workers, JOIN, arguments)
+        pieces, gpus = len(plan.cells), int(machine.device.type != "cpu")
+        progress = partial(progress_of, plan, out, attempt, workers)
+        work_on_ray(workers, JOIN, arguments, out, progress, Display(quiet=quiet).say, pieces=pieces, gpus=gpus)
     with local_workers(workers - 1 if engine == "local" else 0, JOIN, arguments):
         work(plan, out, machine, attempt=attempt, quiet=quiet, workers=workers)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from unmask.support.durable import replace_file
+from unmask.support.durable import only_writer, replace_file
 from unmask.support.errors import counted
 from unmask.support.html_page import html_page
 from unmask.training.runs.display import duration
@@ -26,10 +26,11 @@ STYLE = resources.files("unmask.workflows.comparing") / "page" / "report.css"
 
 def write_report(outcome: Outcome, out: Path) -> None:
     """Write report.html, report.md, report.csv and report.json."""
-    replace_file(out / "report.json", msgspec.json.format(msgspec.json.encode(outcome)))
-    replace_file(out / "report.csv", as_csv(outcome).encode())
-    replace_file(out / "report.md", as_markdown(outcome).encode())
-    replace_file(out / "report.html", as_page(outcome).encode())
+    with only_writer(out / "report.json", wait=True):  # all who work on a comparison end at the same time
+        replace_file(out / "report.json", msgspec.json.format(msgspec.json.encode(outcome)))
+        replace_file(out / "report.csv", as_csv(outcome).encode())
+        replace_file(out / "report.md", as_markdown(outcome).encode())
+        replace_file(out / "report.html", as_page(outcome).encode())
 
 
 def as_csv(outcome: Outcome) -> str:

@@ -33,7 +33,7 @@ from unmask.families.body import BodySettings
 from unmask.families.checkpoints.check import on_meta
 from unmask.model.directory import find
 from unmask.support.choices import exists
-from unmask.support.durable import full_disk, replace_file
+from unmask.support.durable import full_disk, only_writer, replace_file
 from unmask.support.errors import UserError
 from unmask.support.messages import flags
 from unmask.support.settings import write
@@ -54,6 +54,7 @@ from unmask.workflows.comparing.cells import (
     about,
     failure_of,
     folder_of,
+    read_failure,
     result_of,
     write_result,
 )
@@ -104,19 +105,21 @@ def work(
             if cell.kind == "cost" and (waiting or not measures):  # nothing else may run then: these cells are last
                 break
             state = _state(out, cell, attempt, done)
-            if cell.key in held.stopped or state not in ("waiting", "ready"):
+            if cell.key in held.stopped or state in ("done", "failed"):
                 continue
-            if state == "waiting" or cell.key in held.waiting:
+            if state == "waiting" or (state == "ready" and cell.key in held.waiting):
                 waiting = True
                 continue
             with taken(folder_of(out, cell)) as mine:
-                if not mine:
-                    waiting = True
-                elif result_of(out, cell) is None:
+                state = _state(out, cell, attempt, done) if mine else "waiting"  # others may have ended it meanwhile
+                waiting = waiting or state == "waiting"
+                computed = state in ("ready", "broken")
+                if state == "broken":
+                    _fail(folder_of(out, cell), attempt, _broken(out, cell, attempt))
+                elif state == "ready":
                     left = duration(_seconds_left(plan, out, attempt, done) / workers)
                     display.say(f"[{number}/{len(plan.cells)}] {cell.name}; about {left} left")
                     _compute(cell, out, machine, attempt, plan.contents)
-                    computed = True
             if computed:
                 break
         if not computed:
@@ -126,7 +129,7 @@ def work(
 
 
 def _state(out: Path, cell: Cell, attempt: str, done: set[str]) -> str:
-    """Return "done", "failed", "waiting" (for others, or for a cell it needs) or "ready".
+    """Return "done", "failed", "broken" (a cell it needs has failed), "waiting" (for one that it needs) or "ready".
 
     Keys of cells that are done are added to `done`: their results are read once, not in each look for work.
     """
@@ -139,13 +142,15 @@ def _state(out: Path, cell: Cell, attempt: str, done: set[str]) -> str:
         return "failed"
     states = [_state(out, needed, attempt, done) for needed in cell.needs.values()]
     if "failed" in states:
-        broken = next(needed for needed, state in zip(cell.needs.values(), states, strict=True) if state == "failed")
-        reason = failure_of(out, broken, attempt)
-        cause = reason.error if reason else ""
-        told = cause if cause.startswith(NEEDED) else f"{NEEDED} {broken.name}: {cause}"
-        _fail(folder_of(out, cell), attempt, told)
-        return "failed"
+        return "broken"
     return "ready" if all(state == "done" for state in states) else "waiting"
+
+
+def _broken(out: Path, cell: Cell, attempt: str) -> str:
+    """Return why a cell fails that needs one which has failed."""
+    reasons = ((needed.name, failure_of(out, needed, attempt)) for needed in cell.needs.values())
+    name, cause = next(((name, reason.error) for name, reason in reasons if reason), ("", ""))
+    return cause if cause.startswith(NEEDED) else f"{NEEDED} {name}: {cause}"
 
 
 def _compute(cell: Cell, out: Path, machine: Machine, attempt: str, contents: Contents) -> None:
@@ -234,8 +239,10 @@ def _files_of(cell: Cell) -> Iterator[tuple[Source, str]]:
 
 
 def _fail(folder: Path, attempt: str, error: str, trace: str = "") -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    replace_file(folder / FAILED, msgspec.json.encode(Failure(error, trace, attempt)))
+    """Write why a cell, whose folder is locked, has no result; calls in which it failed before keep that it did."""
+    before = read_failure(folder)
+    attempts = [*(before.attempts if before else ()), attempt]
+    replace_file(folder / FAILED, msgspec.json.encode(Failure(error, trace, attempts)))
 
 
 def seconds_taken(plan: Plan, out: Path) -> dict[str, float]:
@@ -296,9 +303,17 @@ def _seconds_left(plan: Plan, out: Path, attempt: str, done: set[str]) -> float:
     return sum(expected_seconds(plan, cell, taken) for cell in left)
 
 
+def progress_of(plan: Plan, out: Path, attempt: str, workers: int) -> str:
+    """Return how far a comparison is on which other processes work."""
+    done = set[str]()
+    left = duration(_seconds_left(plan, out, attempt, done) / workers)
+    return f"{len(done)} of {len(plan.cells)} cells are done; about {left} left"
+
+
 def write_plan(comparison: Comparison, out: Path) -> None:
     """Write what is compared, for other processes."""
-    replace_file(out / COMPARISON, write(comparison).encode())
+    with only_writer(out / COMPARISON, wait=True):  # the tasks of an array begin at the same time
+        replace_file(out / COMPARISON, write(comparison).encode())
 
 
 def join(out: str, device: Any, precision: Any, attempt: str) -> None:
@@ -321,6 +336,7 @@ def array_script(out: Path, workers: int, options: Mapping[str, Any]) -> str:
         options: further parameters of each call, but for those at their defaults.
     """
     template = resources.files("unmask.workflows.comparing") / "page" / "array.sh"
+    out = out.resolve()
     given = {"out": out, **options}
     named = [word for name, value in given.items() if value and value != "auto" for word in flags(name, value)]
     command = shlex.join(["unmask", "compare", str(out / COMPARISON), *named])

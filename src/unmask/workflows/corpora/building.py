@@ -223,7 +223,8 @@ def build_by_tasks(
     sections = divide(large, folder, out / NAME, task_bytes=TASK_BYTES, workers=workers, engine=engine, report=report)
     plan = msgspec.structs.replace(plan, sections={index: each for index, each in sections.items() if len(each) > 1})
     counts = portions(plan.train)
-    build = Build(msgspec.structs.replace(plan, portions=counts, workers=max(1, workers // len(counts))))
+    each = 1 if engine == "ray" else max(1, workers // len(counts))  # a task of Ray has one core
+    build = Build(msgspec.structs.replace(plan, portions=counts, workers=each))
     call = work_together(build.tasks, JOIN, build.plan, workers=workers, engine=engine, report=report, end=out / NAME)
     return build.finish(call, report)
 

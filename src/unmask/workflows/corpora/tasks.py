@@ -13,7 +13,6 @@ begun `ATTEMPTS` times in each call. The others are done nevertheless.
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +23,7 @@ import msgspec
 from unmask.support.durable import full_disk, replace_file
 from unmask.support.errors import UnmaskError, UserError, counted
 from unmask.support.fingerprint import fingerprint_values
-from unmask.support.workers import ATTEMPTS, PAUSE, local_workers, taken, work_on_ray
+from unmask.support.workers import ATTEMPTS, PAUSE, local_workers, new_call, taken, work_on_ray
 
 _DONE, _BEGUN, _FAILED = "done.json", "begun", "failed"
 _NEEDS = "needs what failed"
@@ -107,11 +106,16 @@ def work_together(
         workers, engine: how many processes work, and where; see `unmask.build_corpus`.
         report, end: see `work`, which this process does.
     """
+
+    def progress() -> str:
+        return f"{sum(task.result is not None for task in tasks)} of {len(tasks)} tasks are done"
+
     check_done(tasks)
-    call, others = uuid.uuid4().hex, min(workers, len(tasks)) - 1
+    call, others = new_call(), min(workers, len(tasks)) - 1
     arguments = [msgspec.json.encode(plan).decode(), call]
     if engine == "ray":
-        work_on_ray(workers, target, arguments)
+        folder = tasks[0].folder.parent
+        work_on_ray(workers, target, arguments, folder, progress, report, pieces=len(tasks))
     with local_workers(0 if engine == "ray" else others, target, arguments):
         work(tasks, call, report, end)
     return call
@@ -155,16 +159,17 @@ def _work(tasks: Sequence[Task], call: str, report: Callable[[str], None], end: 
             if task.result or task.failure(call):
                 left.remove((number, task))
                 continue
-            if failed := next((needed.name for needed in task.needs if needed.failure(call)), ""):
-                _fail(task, call, f"{_NEEDS}: {failed}")
-                continue
-            if not all(needed.result for needed in task.needs):
+            failed = next((needed.name for needed in task.needs if needed.failure(call)), "")
+            if not failed and not all(needed.result for needed in task.needs):
                 waiting = True
                 continue
             with taken(task.folder) as is_mine:
                 if is_mine and not task.result and not task.failure(call):
-                    report(f"[{number}/{len(tasks)}] {task.name}")
-                    _attempt(task, call)
+                    if failed:
+                        _fail(task, call, f"{_NEEDS}: {failed}")
+                    else:
+                        report(f"[{number}/{len(tasks)}] {task.name}")
+                        _attempt(task, call)
                     worked = True
                     break
                 waiting = True
@@ -194,7 +199,7 @@ def _attempt(task: Task, call: str) -> None:
 
 
 def _fail(task: Task, call: str, reason: str) -> None:
-    task.folder.mkdir(parents=True, exist_ok=True)
+    """Write why a task, whose folder is locked, was not done."""
     replace_file(task.folder / f"{_FAILED}-{call}", msgspec.json.encode(reason))
 
 
