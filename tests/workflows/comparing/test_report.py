@@ -175,6 +175,17 @@ def test_orders_of_a_first_look_agree_as_ranks_do():
             assert agreement == pytest.approx(expected)
 
 
+def test_slow_models_and_numbers_of_examples():
+    outcome = an_outcome(["slow", "fast"], tasks=("pets",))
+    slow, fast = outcome.arms
+    arms = [msgspec.structs.replace(slow, engine_latency=1234.5, latency=123.4), fast]
+    outcome = msgspec.structs.replace(outcome, arms=arms)
+    for text in (as_markdown(outcome), as_page(outcome)):
+        assert "1,234 ms (torch float32)" in text and "2 ms (torch float32)" in text
+        assert "123 ms for one text in torch" in text
+        assert "pets (classification): 40 training examples, 30 test examples, 2 labels." in text
+
+
 def test_csv_and_markdown_have_all_arms_tasks_and_seeds():
     names = ["bert, wide", 'the "best"', "a|b"]
     outcome = an_outcome(names)
@@ -263,6 +274,7 @@ def test_effects_of_a_planted_design(inputs, tmp_path):
     page, markdown = (tmp_path / "report.html").read_text(), (tmp_path / "report.md").read_text()
     assert "F1 (average precision) of pets: dog 10.5 (20.0); cat 99.0 (20.0)" in markdown
     assert "masking: span" in " ".join(Page(page).text)
+    assert f'<td class="number">{effects["masking"].change.mean:+.2f}</td>' in page
     assert f"| masking | span instead of token | {effects['masking'].change.mean:+.2f} |" in markdown
 
 

@@ -147,7 +147,7 @@ def histogram(counts: Sequence[int], starts: Sequence[str], x_title: str, y_titl
 
 
 def _caption(point: Point) -> str:
-    return f"{point.name}: {point.y.mean:.1f} ({point.y.low:.1f} to {point.y.high:.1f})"
+    return f"{point.name}: {point.y.mean:.4g} ({point.y.low:.4g} to {point.y.high:.4g})"
 
 
 def _frame(
