@@ -123,6 +123,20 @@ def test_names_in_pictures_do_not_overlap():
             assert heights[0] >= LINE / 2 and heights[-1] <= height
 
 
+@pytest.mark.parametrize("letter", ["x", "語"])
+@pytest.mark.parametrize("size", [1, 20, 60])
+def test_names_are_within_pictures_and_differ(letter, size):
+    names = [f"{letter * size}{end}" for end in ("1", "2")]
+    points = [Point(name, 1.0 + number, Estimate(50.0, 40, 60), False) for number, name in enumerate(names)]
+    lines = [(name, [(0, 9.0), (1, 5.0)], False) for name in names]
+    for picture in (scatter(points, "ms", "score"), curves(lines, "minutes", "loss"), intervals(points, "score")):
+        shown = re.findall(r'<text class="other" x="([\d.]+)" y="[\d.]+" text-anchor="(\w+)">([^<]+)</text>', picture)
+        assert len({text for _, _, text in shown}) == len(names)
+        for x, anchor, text in shown:
+            width = sum(12.5 if letter == "語" else 7.5 for letter in text)
+            assert float(x) + width <= WIDTH if anchor == "start" else float(x) - width >= 0
+
+
 def test_points_of_arms_that_are_equally_fast_do_not_overlap():
     """Points at a few places, far from each other; arms with the most of them stay within the picture."""
     rng = random.Random(2)

@@ -98,8 +98,8 @@ def _of_minutes(plan: Plan, arms: Sequence[ArmOutcome]) -> list[str]:
         return []
     return [
         f"Training on text took other minutes than the budget ({', '.join(unequal)}): initial embeddings or steps "
-        "took more or less time than expected when steps were counted. Budgets in tokens or operations do not depend on "
-        "that."
+        "took more or less time than expected when steps were counted. Budgets in tokens or operations do not depend "
+        "on that."
     ]
 
 

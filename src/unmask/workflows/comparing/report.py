@@ -72,7 +72,7 @@ def cells_of(outcome: Outcome, arm: ArmOutcome) -> list[str]:
     scores = [_estimate(arm.scores[task].score) if task in arm.scores else "" for task in outcome.tasks]
     scores += [_estimate(arm.score) if arm.score else ""] if len(outcome.tasks) > 1 else []
     scores += [_estimate(arm.interquartile) if arm.interquartile else ""] if _has_middle(outcome) else []
-    latency = "" if arm.engine_latency is None else f"{_milliseconds(arm.engine_latency)} ({arm.engine})"
+    latency = "" if arm.engine_latency is None else f"{_two_digits(arm.engine_latency)} ms ({arm.engine})"
     text = f"{duration(arm.trained_seconds)}, {_tokens(arm.trained_tokens)}" if arm.trained_seconds else "none"
     digits = 1 if outcome.tasks else 3
     behind = _estimate(arm.behind, digits) if arm.behind else ("best" if arm.score else "")
@@ -206,9 +206,9 @@ def _quality_and_cost(outcome: Outcome, scored: Sequence[ArmOutcome]) -> list[st
 
 def _cost(arm: ArmOutcome) -> str:
     """Return the costs of an arm that are not in the table."""
-    parts = [f"{arm.megabytes:,.0f} MB of weights in float32"] if arm.parameters else []
+    parts = [f"{_two_digits(arm.megabytes)} MB of weights in float32"] if arm.parameters else []
     parts += [f"at most {arm.memory / 1e6:,.0f} MB in memory while it is trained"] if arm.memory else []
-    parts += [f"{_milliseconds(arm.latency)} for one text in torch"] if arm.latency else []
+    parts += [f"{_two_digits(arm.latency)} ms for one text in torch"] if arm.latency else []
     parts += [f"{arm.speed:,.0f} texts per second, many together"] if arm.speed else []
     errors = {task: score.calibration for task, score in arm.scores.items() if score.calibration is not None}
     parts += [f"calibration error of {task} {error:.1f} %" for task, error in errors.items()]
@@ -397,9 +397,9 @@ def _tokens(number: float) -> str:
     return f"{number / 1e3:,.0f} k tokens" if number < 1e6 else f"{number / 1e6:,.1f} M tokens"
 
 
-def _milliseconds(value: float) -> str:
-    """Return a duration with two digits or more."""
-    return f"{value:.2g} ms" if value < 10 else f"{value:,.0f} ms"
+def _two_digits(value: float) -> str:
+    """Return a number with two digits, or all of those before the point."""
+    return f"{value:.2g}" if value < 10 else f"{value:,.0f}"
 
 
 def _estimate(estimate: Estimate, digits: int = 1) -> str:
