@@ -161,6 +161,20 @@ def test_without_held_out_text_nothing_is_trained(tmp_path, monkeypatch):
     assert not [*tmp_path.glob("out/cells/*/run")]
 
 
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"examples": 50}, r"examples=50: not a list of numbers; pass \[50\]"),
+        ({"examples": [5.5]}, "examples=5.5: not a whole number of 1 or more"),
+        ({"budget": 30}, "budget=30: not an amount with a unit"),
+    ],
+)
+def test_values_of_other_types_are_refused(inputs, tmp_path, option, message):
+    words = {"text": inputs / "text.txt", "train": inputs / "train.tsv", "arms": "bert-tiny,random", "budget": "2ktok"}
+    with pytest.raises(UserError, match=message):
+        unmask.compare(out=tmp_path / "out", **{**words, **option}, **HERE)
+
+
 def test_results_are_written_to_a_directory_of_this_machine(inputs, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(UserError, match="is a file, not a directory; choose another out"):

@@ -156,6 +156,10 @@ def compare(
     check_count("workers", workers, 1, 999)
     check_choice("engine", engine, CellEngine)
     check_price(price)
+    if isinstance(examples, int):
+        raise UserError(f"{argument('examples', examples)}: not a list of numbers", remedy=f"pass [{examples}]")
+    for number in examples:
+        check_count("examples", number)
     restrictions = limits(as_texts(at_most))
     chosen = {"engine": engine != "local"}
     if dry_run and not slurm:

@@ -250,7 +250,8 @@ def _effects(outcome: Outcome) -> list[str]:
     ]
     base = ", ".join(dict.fromkeys(f"{effect.factor} = {effect.baseline}" for effect in outcome.effects))
     changed = "score" if outcome.tasks else "bits per character"
-    caption = f"Change of the {changed}, mean over all combinations of the other factors, compared with {base}."
+    others = "one factor at a time" if outcome.settings.get("design") == "single" else "mean over the other factors"
+    caption = f"Change of the {changed}, {others}, compared with {base}."
     picture = figure(intervals(points, f"change of the {changed}"), caption)
     return ["<h2>What each choice changes</h2>", picture, _html_table(CHANGES, _changes(outcome))]
 

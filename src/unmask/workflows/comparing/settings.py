@@ -108,12 +108,12 @@ PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 
 
 def read_budget(text: str) -> Budget:
-    """Return a budget, such as 30min, 2h, 200Mtok or 1e16flop.
+    """Return a budget, such as 30min, 2h, 200Mtok or 1e16flop; a number without a unit is refused.
 
     Raises:
         UserError: it is not written so, or not positive.
     """
-    match = re.fullmatch(r"\s*([\d.]+(?:e\+?\d+)?)\s*([kMGTP]?)(s|min|h|tok|flop)s?\s*", text)
+    match = re.fullmatch(r"\s*([\d.]+(?:e\+?\d+)?)\s*([kMGTP]?)(s|min|h|tok|flop)s?\s*", str(text))
     remedy = "write for example 30min, 200Mtok or 1e16flop"
     if match is None or (match[2] and match[3] in ("s", "min", "h")):
         raise UserError(f"{argument('budget', text)}: not an amount with a unit", remedy=remedy)
