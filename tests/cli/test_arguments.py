@@ -4,6 +4,7 @@ import argparse
 import inspect
 import re
 from importlib import import_module
+from typing import Literal, get_args, get_origin
 
 import pytest
 import torch
@@ -69,6 +70,16 @@ def test_types_decide_how_options_are_written(example, parser):
     short = parsed(example, parser.parse_args(["y", "--data", "a", "--out", "o"]))
     assert (short["device"], short["kind"], short["normalize"], short["top"]) == ("auto", None, None, 5)
     assert (short["layers"], short["settings"], short["columns"], short["strict"]) == ((), {}, {}, False)
+
+
+@pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS)
+def test_choices_are_those_of_the_function(verb):
+    module, _, _ = verb.function.partition(":")
+    named = vars(import_module(module))
+    for parameter in signature(verb.function).parameters:
+        for part in parameter.types:
+            if get_origin(named.get(part)) is Literal:
+                assert parameter.values == get_args(named[part]), parameter.name
 
 
 @pytest.mark.parametrize(

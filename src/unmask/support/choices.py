@@ -55,6 +55,8 @@ Target = Literal["any", "this"]
 """Processors that int8 is made for: any, or the closest on this one."""
 Engine = Literal["local", "hosts", "ray"]
 """Where the processes that build a corpus work; see `unmask.build_corpus`."""
+CellEngine = Literal["local", "ray"]
+"""Where the processes that compute the cells of a comparison work; see `unmask.compare`."""
 Files = str | Path | Sequence[str | Path]
 """A file, or several that form one set."""
 LabelNames = str | Sequence[str]

@@ -205,6 +205,7 @@ def check_file(path: Path, name: str = "out") -> None:
     Raises:
         UserError: it is, or there is none.
     """
+    refuse_url(path)
     if path.is_dir():
         raise UserError(f"{argument(name)} is a directory", file=path, remedy="name a file")
     if not path.parent.is_dir():
@@ -213,16 +214,25 @@ def check_file(path: Path, name: str = "out") -> None:
         )
 
 
+def check_directory(directory: Path) -> None:
+    """Raise an error if a directory to write to is a file, or a URL.
+
+    Raises:
+        UserError: it is.
+    """
+    refuse_url(directory)
+    if directory.is_file():
+        raise UserError("is a file, not a directory", file=directory, remedy=f"choose another {argument('out')}")
+
+
 def refuse_filled(directory: Path) -> None:
     """Raise an error if a directory for new files exists and is not empty, or is a file.
 
     Raises:
         UserError: it is.
     """
-    refuse_url(directory)
+    check_directory(directory)
     names = {path.name for path in directory.iterdir()} if directory.is_dir() else set()
-    if directory.is_file():
-        raise UserError("is a file, not a directory", file=directory, remedy=f"choose another {argument('out')}")
     if directory.is_symlink() or names - OF_MOUNTS:
         raise UserError("the directory is not empty", file=directory, remedy=f"choose another {argument('out')}")
 

@@ -83,6 +83,8 @@ def test_vectors_that_are_no_zeros_and_ones_are_refused_with_what_to_write():
 
 def test_columns_are_names_numbers_or_lists():
     assert as_columns(None) == {}
+    with pytest.raises(UserError, match="not a mapping of our names to those in the file"):
+        as_columns("text=a")
     assert as_columns({"text": 3, "label": "a"}) == {"text": "3", "label": "a"}
     for several in (["joy", "fear"], ("joy", "fear")):
         assert as_columns({"label": several}) == parse_columns("label=joy,fear")

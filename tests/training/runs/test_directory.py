@@ -5,6 +5,7 @@ import json
 import os
 import struct
 import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -135,6 +136,14 @@ def test_a_directory_with_anything_in_it_is_refused(tmp_path, name):
     with pytest.raises(UserError, match="not empty; choose another out, or continue with resume=True"):
         RunDirectory.create(tmp_path, "", {}, {})
     assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_run_is_written_to_a_directory_of_this_machine(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match="is a file, not a directory; choose another out"):
+        RunDirectory.create(tmp_path / "notes.txt", "", {}, {})
+    with pytest.raises(UserError, match="files are written on this machine only"):
+        RunDirectory.create(Path("s3://bucket/run"), "", {}, {})
 
 
 def test_a_directory_with_a_prepared_corpus_is_accepted(tmp_path):

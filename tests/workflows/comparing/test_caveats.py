@@ -1,6 +1,7 @@
 """Results that are not comparable: failed arms, long lists of mistakes, machines that are not equally fast."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from itertools import pairwise
@@ -52,6 +53,7 @@ def test_an_arm_that_failed_is_not_the_best_one(inputs, tmp_path):
     (folder_of(tmp_path, last) / FAILED).write_bytes(msgspec.json.encode(Failure("the disk is full", "", ["x"])))
     outcome = conclude(plan, tmp_path, MACHINE)
     assert outcome.best == ["bert"] and outcome.arm("bert").behind is None
+    assert outcome.recommendation[0] == "Nothing is recommended: no other arm than bert has all its scores."
     assert (outcome.arm("random").state, outcome.arm("random").error) == ("failed", "the disk is full")
     assert outcome.arm("random").score is None and outcome.arms[0].name == "bert"
 
@@ -280,6 +282,8 @@ def test_an_arm_that_a_slow_one_stopped_may_be_the_best_of_the_fast_ones(inputs,
     accuracy = {"slow": 0.9, "fast": 0.7, "also fast": 0.7}
     plan = raced(inputs, tmp_path, accuracy, {"slow": 9.0})
     outcome = conclude(plan, tmp_path, MACHINE)
+    stopped = re.fullmatch("Use slow: (.+) stopped early, as clearly worse.", outcome.recommendation[0])
+    assert sorted(stopped[1].split(", ")) == ["also fast", "fast"]
     assert outcome.best == ["slow"] and {arm.state for arm in outcome.arms} == {"complete", "stopped"}
     fast = conclude(plan, tmp_path, MACHINE, limits(["5ms"]))
     assert fast.best == [] and fast.recommendation[0].startswith("Not decided within 5 ms: fast, also fast")

@@ -348,8 +348,9 @@ def test_a_checkpoint_that_has_read_the_test_texts(inputs, finished, tmp_path):
     base = planned(inputs)
     other = folder_of(finished[0], next(iter(base.of("pretraining")))) / "run"
     for path, suspicious in ((tmp_path / "seen", True), (other, False)):
-        arms = {**base.comparison.arms, "checkpoint": Arm(model=str(path))}
-        (cell,) = planned(inputs, arms=arms).of("familiarity")
+        models = {"checkpoint": Arm(model=str(path)), "adapted": Arm(model=str(path), way="adapt")}
+        (cell,) = (plan := planned(inputs, arms={**base.comparison.arms, **models})).of("familiarity")
+        assert plan.owners[cell.key] == list(models), "what it has read stays with it"
         compared = compute.compare_familiarity(cell, tmp_path, {}, choose_machine("cpu", "float32"))
         assert (compared["z"] < KNOWN and compared["test"] < CLEARLY * compared["train"]) == suspicious
 

@@ -130,7 +130,7 @@ def test_dry_runs_say_what_cells_take_and_cost(inputs, tmp_path, capsys):
     options = ["--dry-run", "--price", "3600", "--device", "cpu", "--quiet"]
     main(["compare", str(inputs / "pets.toml"), "--out", str(tmp_path / "out"), *options])
     listed = capsys.readouterr().out
-    (total,) = re.findall(r"cells, about (\d+) min (\d+) s with 1 at a time, at 3600 an hour ([\d.e+]+);", listed)
+    (total,) = re.findall(r"cells, about (\d+) min (\d+) s with 1 at a time, at 3600.00 an hour ([\d.e+]+);", listed)
     assert float(total[2]) == pytest.approx(60 * int(total[0]) + int(total[1]), rel=0.05)
     assert re.search(r"\d MB +pretraining: bert, seed 0", listed) and re.search(r"take about \d+ MB", listed)
 
@@ -159,3 +159,25 @@ def test_without_held_out_text_nothing_is_trained(tmp_path, monkeypatch):
         unmask.compare(tmp_path / "comparison.toml", out=tmp_path / "out", **HERE)
     assert "fewer than two documents are held out" in (tmp_path / "out" / "report.md").read_text()
     assert not [*tmp_path.glob("out/cells/*/run")]
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"examples": 50}, r"examples=50: not a list of numbers; pass \[50\]"),
+        ({"examples": [5.5]}, "examples=5.5: not a whole number of 1 or more"),
+        ({"budget": 30}, "budget=30: not an amount with a unit"),
+    ],
+)
+def test_values_of_other_types_are_refused(inputs, tmp_path, option, message):
+    words = {"text": inputs / "text.txt", "train": inputs / "train.tsv", "arms": "bert-tiny,random", "budget": "2ktok"}
+    with pytest.raises(UserError, match=message):
+        unmask.compare(out=tmp_path / "out", **{**words, **option}, **HERE)
+
+
+def test_results_are_written_to_a_directory_of_this_machine(inputs, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match="is a file, not a directory; choose another out"):
+        unmask.compare(inputs / "pets.toml", out=tmp_path / "notes.txt", **HERE)
+    with pytest.raises(UserError, match="files are written on this machine only"):
+        unmask.compare(inputs / "pets.toml", out="s3://bucket/comparison", **HERE)

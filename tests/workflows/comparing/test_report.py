@@ -123,6 +123,20 @@ def test_names_in_pictures_do_not_overlap():
             assert heights[0] >= LINE / 2 and heights[-1] <= height
 
 
+@pytest.mark.parametrize("letter", ["x", "語"])
+@pytest.mark.parametrize("size", [1, 20, 60])
+def test_names_are_within_pictures_and_differ(letter, size):
+    names = [f"{letter * size}{end}" for end in ("1", "2")]
+    points = [Point(name, 1.0 + number, Estimate(50.0, 40, 60), False) for number, name in enumerate(names)]
+    lines = [(name, [(0, 9.0), (1, 5.0)], False) for name in names]
+    for picture in (scatter(points, "ms", "score"), curves(lines, "minutes", "loss"), intervals(points, "score")):
+        shown = re.findall(r'<text class="other" x="([\d.]+)" y="[\d.]+" text-anchor="(\w+)">([^<]+)</text>', picture)
+        assert len({text for _, _, text in shown}) == len(names)
+        for x, anchor, text in shown:
+            width = sum(12.5 if letter == "語" else 7.5 for letter in text)
+            assert float(x) + width <= WIDTH if anchor == "start" else float(x) - width >= 0
+
+
 def test_points_of_arms_that_are_equally_fast_do_not_overlap():
     """Points at a few places, far from each other; arms with the most of them stay within the picture."""
     rng = random.Random(2)
@@ -173,6 +187,17 @@ def test_orders_of_a_first_look_agree_as_ranks_do():
         else:
             expected = stats.spearmanr([looked[arm] for arm in arms], [final[arm] for arm in arms]).statistic
             assert agreement == pytest.approx(expected)
+
+
+def test_slow_models_and_numbers_of_examples():
+    outcome = an_outcome(["slow", "fast"], tasks=("pets",))
+    slow, fast = outcome.arms
+    arms = [msgspec.structs.replace(slow, engine_latency=1234.5, latency=123.4), fast]
+    outcome = msgspec.structs.replace(outcome, arms=arms)
+    for text in (as_markdown(outcome), as_page(outcome)):
+        assert "1,234 ms (torch float32)" in text and "2 ms (torch float32)" in text
+        assert "123 ms for one text in torch" in text
+        assert "pets (classification): 40 training examples, 30 test examples, 2 labels." in text
 
 
 def test_csv_and_markdown_have_all_arms_tasks_and_seeds():
@@ -263,6 +288,7 @@ def test_effects_of_a_planted_design(inputs, tmp_path):
     page, markdown = (tmp_path / "report.html").read_text(), (tmp_path / "report.md").read_text()
     assert "F1 (average precision) of pets: dog 10.5 (20.0); cat 99.0 (20.0)" in markdown
     assert "masking: span" in " ".join(Page(page).text)
+    assert f'<td class="number">{effects["masking"].change.mean:+.2f}</td>' in page
     assert f"| masking | span instead of token | {effects['masking'].change.mean:+.2f} |" in markdown
 
 

@@ -114,6 +114,7 @@ def test_contradictory_arms_are_refused(arm, message):
         ({"tasks": {"t": TaskData(train=[])}}, "no training examples"),
         ({"vary": {"masking": ["token"]}}, "two values"),
         ({"vary": {"masking": ["token", "spam"]}}, "span"),
+        ({"vary": {"masking": ["token", "span", "token"]}}, 'vary="masking": token is named twice'),
         ({"arms": ["random", "random@frozen"], "vary": {"masking": ["token", "span"]}}, "no arm is pretrained"),
     ],
 )
@@ -123,10 +124,16 @@ def test_impossible_comparisons_are_refused(changes, message):
         check_comparison(Comparison(**comparison))
 
 
+@pytest.mark.parametrize("name", ["albert-mini", "bert-mini", "electra-mini", "roberta-mini", "spanbert-mini"])
 @pytest.mark.parametrize("factor", SHORT)
-def test_values_of_known_factors_are_recipes(factor):
-    recipes = {write(read_recipe("bert-mini", settings)) for settings in SHORT[factor].values()}
+def test_values_of_known_factors_are_recipes(factor, name):
+    recipes = {write(read_recipe(name, settings)) for settings in SHORT[factor].values()}
     assert len(recipes) == len(SHORT[factor])
+
+
+def test_budgets_in_words():
+    budgets = map(read_budget, ("1min", "2min", "18s", "2ktok"))
+    assert list(map(str, budgets)) == ["1 minute", "2 minutes", "18 seconds", "2,000 tokens"]
 
 
 def test_factors_replace_the_first_recipe():

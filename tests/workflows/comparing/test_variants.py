@@ -175,7 +175,7 @@ def test_commands_of_students_and_of_fewer_examples_repeat_their_cells(variants,
     ("changes", "message"),
     [
         ({"examples": [0]}, "at least one training example"),
-        ({"examples": [5, 5]}, "two tasks would be named 'pets-5'"),
+        ({"examples": [5, 5]}, "task 'pets': examples names 5 twice"),
         ({"unlabelled": ["x.txt"]}, "no arm is a student"),
         ({"examples": [20, 41]}, "40 training examples, fewer than .*41.*at most 40"),
     ],

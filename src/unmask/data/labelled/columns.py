@@ -65,8 +65,13 @@ def as_columns(columns: ColumnNames | None) -> dict[str, str]:
         columns: our names to the names in the file, or to numbers from 0; a sequence stands for several columns.
 
     Raises:
-        UserError: a name is of another type, or one of several contains a comma.
+        UserError: they are no mapping, a name is of another type, or one of several contains a comma.
     """
+    if columns is not None and not isinstance(columns, Mapping):
+        raise UserError(
+            f"{argument('columns', columns)}: not a mapping of our names to those in the file",
+            remedy="pass {'text': NAME, 'label': NAME}",
+        )
     found = {}
     for column, given in (columns or {}).items():
         names = list(given) if isinstance(given, list | tuple) else [given]

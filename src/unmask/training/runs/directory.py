@@ -27,7 +27,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 from filelock import FileLock
 
-from unmask.support.durable import acquire, is_locked, named, replace_file
+from unmask.support.durable import acquire, check_directory, is_locked, named, replace_file
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import differences, versions
 from unmask.support.messages import argument, rendered
@@ -160,9 +160,10 @@ class RunDirectory:
 
     @staticmethod
     def check_empty(path: Path) -> None:
-        """Raise a UserError if a directory has any content other than what was prepared for a run."""
+        """Raise a UserError if a directory has any content other than what was prepared for a run, or is none."""
+        check_directory(path)
         entries = {entry.name for entry in path.iterdir()} - {".lock", *PARTS} if path.is_dir() else set()
-        if path.is_file() or entries - {name for name in BEFORE if _is_ours(path / name)}:
+        if entries - {name for name in BEFORE if _is_ours(path / name)}:
             raise UserError(
                 "the run directory is not empty",
                 file=path,

@@ -106,7 +106,7 @@ def describe_usage(usages: Sequence[Usage], price: float | None = None) -> str:
         return ""
     machine, cpu, gpu = machine_seconds(usages), *(sum(of) for of in zip(*map(_times, usages), strict=True))
     parts = [f"{_minutes(cpu)} CPU minutes", *([f"{_minutes(gpu)} GPU minutes"] if gpu else [])]
-    cost = "" if price is None else f"; at {_amount(price)} an hour: {_amount(price * machine / 3600)}"
+    cost = "" if price is None else f"; at {amount(price)} an hour: {amount(price * machine / 3600)}"
     return f"{' and '.join(parts)} in {duration(machine)}{cost}"
 
 
@@ -129,7 +129,7 @@ def _minutes(seconds: float) -> str:
     return f"{minutes:.2f}" if minutes < 1 else f"{minutes:.1f}" if minutes < 10 else f"{minutes:,.0f}"
 
 
-def _amount(money: float) -> str:
+def amount(money: float) -> str:
     """Return an amount with two decimals; of a small one, two digits."""
     return f"{money:.2f}" if money >= 0.1 or not money else f"{money:.2g}"
 

@@ -53,7 +53,7 @@ def caveats(scores: Scores, arms: Sequence[ArmOutcome], tasks: Mapping[str, Task
         compared = result_of(out, cell) or {}
         if "z" in compared and compared["z"] < KNOWN and compared["test"] < CLEARLY * compared["train"]:
             warnings.append(
-                f"{listed(plan.owners[cell.key])}: the test texts of {cell.task} are predicted with "
+                f"{listed(plan.owners[cell.key])}: {cell.paths['model']} predicts the test texts of {cell.task} with "
                 f"{compared['test']:.2f} bits per token, the training texts with {compared['train']:.2f}: it may have "
                 "been trained on the test texts."
             )
@@ -97,8 +97,9 @@ def _of_minutes(plan: Plan, arms: Sequence[ArmOutcome]) -> list[str]:
     if not unequal:
         return []
     return [
-        f"Training on text took other minutes than the budget ({', '.join(unequal)}): steps took more or less time "
-        "than at the start, when they were counted. Budgets in tokens or operations do not depend on that."
+        f"Training on text took other minutes than the budget ({', '.join(unequal)}): initial embeddings or steps "
+        "took more or less time than expected when steps were counted. Budgets in tokens or operations do not depend "
+        "on that."
     ]
 
 

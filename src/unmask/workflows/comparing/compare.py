@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from unmask.data.corpus.encode import refuse_unguarded
 from unmask.data.labelled.columns import as_columns
@@ -18,6 +18,7 @@ from unmask.data.labelled.hub_data import PREFIX, is_url, refuse_urls
 from unmask.inference.evaluation.likelihood import HEADS, lm_head
 from unmask.model.model import load_model
 from unmask.support.choices import (
+    CellEngine,
     ColumnNames,
     Device,
     Documents,
@@ -29,13 +30,14 @@ from unmask.support.choices import (
     check_choice,
     exists,
 )
+from unmask.support.durable import check_directory
 from unmask.support.errors import UnmaskError, UserError, check_count, counted, refuse_idle
 from unmask.support.messages import argument
 from unmask.support.urls import Url
 from unmask.support.workers import local_workers, new_call, work_on_ray
 from unmask.training.machine import Machine, choose_machine
 from unmask.training.runs.display import Display, duration
-from unmask.training.runs.usage import check_price
+from unmask.training.runs.usage import amount, check_price
 from unmask.workflows.comparing.cells import Plan, about, failure_of, result_of
 from unmask.workflows.comparing.checks import check_comparison, check_text
 from unmask.workflows.comparing.design import read_factors
@@ -64,7 +66,6 @@ from unmask.workflows.comparing.work import (
 )
 from unmask.workflows.distillation.general import check_distillation
 
-Engine = Literal["local", "ray"]
 UNTASKED = "remove it, or compare on a task"
 TRAINED = 4
 """What weights that are trained take in memory, compared with themselves: with gradients, and two averages of the
@@ -96,7 +97,7 @@ def compare(
     at_most: Sequence[str] = (),
     price: float | None = None,
     workers: int = 1,
-    engine: Engine = "local",
+    engine: CellEngine = "local",
     recompute: bool = False,
     dry_run: bool = False,
     slurm: bool = False,
@@ -154,8 +155,12 @@ def compare(
     """
     refuse_unguarded()  # it would wait for cells that this process computes
     check_count("workers", workers, 1, 999)
-    check_choice("engine", engine, Engine)
+    check_choice("engine", engine, CellEngine)
     check_price(price)
+    if isinstance(examples, int):
+        raise UserError(f"{argument('examples', examples)}: not a list of numbers", remedy=f"pass [{examples}]")
+    for number in examples:
+        check_count("examples", number)
     restrictions = limits(as_texts(at_most))
     chosen = {"engine": engine != "local"}
     if dry_run and not slurm:
@@ -166,6 +171,7 @@ def compare(
         reason = "on a first look, which this process takes"
         refuse_idle(reason, workers=workers > 1, **chosen, slurm=slurm, at_most=restrictions)
     machine, display, out = choose_machine(device, precision), Display(quiet=quiet), Path(out)
+    check_directory(out)
     of_task = {
         "task": task != "classification",
         "test": test,
@@ -196,7 +202,7 @@ def compare(
     else:
         if not train:
             refuse_idle(f"without {argument('train')}", **of_task)
-        words = arms.split(",") if isinstance(arms, str) else [word for part in arms for word in part.split(",")]
+        words = arms.split(",") if isinstance(arms, str) else [word for part in arms for word in str(part).split(",")]
         data = TaskData(
             task=task,
             train=_names(train),
@@ -308,7 +314,7 @@ def describe(plan: Plan, out: Path, workers: int, price: float | None = None) ->
         bytes_shown = f"{kept / 1e6:,.1f} MB" if kept else ""
         yield f"{cell.key}  {state or duration(seconds):>10}  {bytes_shown:>10}  {cell.name}"
     left = total / workers
-    cost = "" if price is None else f", at {price:g} an hour {price * left / 3600:.2g}"
+    cost = "" if price is None else f", at {amount(price)} an hour {amount(price * left / 3600)}"
     yield (
         f"{counted(len(plan.cells), 'cell')}, about {duration(left)} with {workers} at a time{cost}; their models and "
         f"corpora take about {size / 1e6:,.0f} MB, and what is being trained several times its model"
@@ -375,7 +381,7 @@ def _check_changed(plan: Plan, out: Path, *, recompute: bool) -> None:
     """Check that finished cells of an earlier comparison in the directory are those of this one, or not in it.
 
     Raises:
-        UserError: some would be computed again.
+        UserError: some would be computed again, or there is something else.
     """
     if not (out / COMPARISON).exists():
         if out.exists() and any(entry.name != "cells" for entry in out.iterdir() if not entry.name.startswith(".")):

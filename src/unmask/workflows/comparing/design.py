@@ -26,6 +26,7 @@ def _pairs(second: str, objective: str, other: str) -> dict[str, Any]:
     return {
         "layout.kind": "sentence_pairs",
         "layout.second": second,
+        "layout.single_probability": 0.0,
         f"objective.{other}": False,
         f"objective.{objective}.weight": 1.0,
         "stages": [first, {"share": 0.5}],
@@ -34,7 +35,12 @@ def _pairs(second: str, objective: str, other: str) -> dict[str, Any]:
 
 SHORT: dict[str, dict[str, dict[str, Any]]] = {
     "pair": {
-        "none": {"stages": [], "layout.kind": "document_sentences", "objective.next_sentence": False},
+        "none": {
+            "stages": [],
+            "layout.kind": "document_sentences",
+            "objective.next_sentence": False,
+            "objective.sentence_order": False,
+        },
         "next_sentence": _pairs("random", "next_sentence", "sentence_order"),
         "sentence_order": _pairs("swapped", "sentence_order", "next_sentence"),
     },
@@ -47,14 +53,16 @@ def combined(factors: Factors, design: Design) -> dict[tuple[Any, ...], dict[str
     """Return the settings of each combination of values.
 
     Raises:
-        UserError: a factor has fewer than two values, a value is unknown, or a list or a table, there are too many
-            combinations, or the design is for two values only.
+        UserError: a factor has fewer than two values, a value is unknown, named twice, or a list or a table, there are
+            too many combinations, or the design is for two values only.
     """
     for factor, values in factors.items():
         if len(values) < 2:
             raise UserError(f"{argument('vary', factor)}: at least two values are needed")
         if not all(isinstance(value, str | int | float) for value in values):
             raise UserError(f"{argument('vary', factor)}: lists and tables cannot be varied", remedy="vary a value")
+        if repeated := [value for value in values if values.count(value) > 1]:
+            raise UserError(f"{argument('vary', factor)}: {repeated[0]} is named twice", remedy="remove one of them")
     sizes = [len(values) for values in factors.values()]
     if (prod(sizes) if design == "full" else sum(sizes)) > MAX_ARMS:
         raise UserError(

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
+from unicodedata import east_asian_width
 
 from unmask.workflows.comparing.outcome import Estimate
 
@@ -16,7 +17,9 @@ WIDTH, LINE = 760, 17
 BESIDE = 8.0
 """Distance of points that would be one upon the other, as arms of the same shape are equally fast."""
 LEFT, RIGHT, TOP, BOTTOM = 52, 170, 14, 44
-"""Margins, which hold numbers and names."""
+"""Margins, which hold numbers and names; that of names is wider where these are long."""
+LONGEST_NAME, CHARACTER = 40, 8
+"""Width of the longest name that is shown, in letters, and about how wide one of them is."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ def front(points: Sequence[Point]) -> list[Point]:
 
 def scatter(points: Sequence[Point], x_title: str, y_title: str) -> str:
     """Return quality over cost, on a logarithmic axis, with intervals and the Pareto front."""
-    height = max(300, 60 + LINE * len(points))
+    height, right = max(300, 60 + LINE * len(points)), _margin([point.name for point in points])
     xs = [point.x for point in points]
     low, high = math.log10(min(xs)) - 0.08, math.log10(max(xs)) + 0.08
     if high - low < 0.4:
@@ -49,9 +52,9 @@ def scatter(points: Sequence[Point], x_title: str, y_title: str) -> str:
     place_y, marks_y = _scale([point.y for point in points], height)
 
     def place_x(value: float) -> float:
-        return LEFT + (math.log10(value) - low) / (high - low) * (WIDTH - LEFT - RIGHT)
+        return LEFT + (math.log10(value) - low) / (high - low) * (WIDTH - LEFT - right)
 
-    parts = _frame(height, x_title, y_title, marks_y, place_y)
+    parts = _frame(height, right, x_title, y_title, marks_y, place_y)
     for mark in _log_marks(low, high):
         parts.append(_text(place_x(mark), height - BOTTOM + 16, f"{mark:g}", "middle", "number"))
     across = _beside([(place_x(point.x), point) for point in points])
@@ -67,8 +70,8 @@ def scatter(points: Sequence[Point], x_title: str, y_title: str) -> str:
             f"<title>{escape(_caption(point))}</title></circle>"
         )
         at = labels[point.name]
-        parts.append(f'<line class="leader" x1="{x + 6:.1f}" y1="{y:.1f}" x2="{WIDTH - RIGHT + 6}" y2="{at:.1f}"/>')
-        parts.append(_text(WIDTH - RIGHT + 10, at + 4, point.name, "start", kind))
+        parts.append(f'<line class="leader" x1="{x + 6:.1f}" y1="{y:.1f}" x2="{WIDTH - right + 6}" y2="{at:.1f}"/>')
+        parts.append(_text(WIDTH - right + 10, at + 4, _shown(point.name), "start", kind))
     return _svg(height, f"{y_title} over {x_title}", parts)
 
 
@@ -78,7 +81,7 @@ def intervals(points: Sequence[Point], title: str) -> str:
     lows, highs = min(point.y.low for point in points), max(point.y.high for point in points)
     marks = _marks(lows, highs)
     low, high = min(lows, marks[0]), max(highs, marks[-1])
-    names = 200
+    names = _margin([point.name for point in points]) + 30
 
     def place(value: float) -> float:
         return names + (value - low) / max(high - low, 1e-9) * (WIDTH - names - 30)
@@ -90,7 +93,7 @@ def intervals(points: Sequence[Point], title: str) -> str:
         parts.append(_text(x, height - BOTTOM + 16, f"{mark:g}", "middle", "number"))
     for number, point in enumerate(points):
         y, kind = TOP + 22 * number + 11, "best" if point.stands_out else "other"
-        parts.append(_text(names - 10, y + 4, point.name, "end", kind))
+        parts.append(_text(names - 10, y + 4, _shown(point.name), "end", kind))
         parts.append(
             f'<line class="{kind}" x1="{place(point.y.low):.1f}" x2="{place(point.y.high):.1f}" y1="{y}" y2="{y}"/>'
             f'<circle class="{kind}" cx="{place(point.y.mean):.1f}" cy="{y}" r="4.5">'
@@ -102,16 +105,16 @@ def intervals(points: Sequence[Point], title: str) -> str:
 
 def curves(lines: Sequence[tuple[str, Sequence[tuple[float, float]], bool]], x_title: str, y_title: str) -> str:
     """Return learning curves: for each its name, its points and whether it stands out."""
-    height = max(280, 60 + LINE * len(lines))
+    height, right = max(280, 60 + LINE * len(lines)), _margin([name for name, _, _ in lines])
     xs = [x for _, points, _ in lines for x, _ in points]
     ends = [Estimate(y, y, y) for _, points, _ in lines for _, y in points]
     place_y, marks_y = _scale(ends, height)
     most = max(xs) or 1.0
 
     def place_x(value: float) -> float:
-        return LEFT + value / most * (WIDTH - LEFT - RIGHT)
+        return LEFT + value / most * (WIDTH - LEFT - right)
 
-    parts = _frame(height, x_title, y_title, marks_y, place_y)
+    parts = _frame(height, right, x_title, y_title, marks_y, place_y)
     for mark in _marks(0, most):
         if mark <= most:
             parts.append(_text(place_x(mark), height - BOTTOM + 16, f"{mark:g}", "middle", "number"))
@@ -125,8 +128,8 @@ def curves(lines: Sequence[tuple[str, Sequence[tuple[float, float]], bool]], x_t
         drawn = " ".join(f"{place_x(x):.1f},{place_y(y):.1f}" for x, y in points)
         end_x, end_y, at = place_x(points[-1][0]), place_y(points[-1][1]), labels[name]
         parts.append(f'<polyline class="curve {kind}" points="{drawn}"/>')
-        parts.append(f'<line class="leader" x1="{end_x:.1f}" y1="{end_y:.1f}" x2="{WIDTH - RIGHT + 6}" y2="{at:.1f}"/>')
-        parts.append(_text(WIDTH - RIGHT + 10, at + 4, name, "start", kind))
+        parts.append(f'<line class="leader" x1="{end_x:.1f}" y1="{end_y:.1f}" x2="{WIDTH - right + 6}" y2="{at:.1f}"/>')
+        parts.append(_text(WIDTH - right + 10, at + 4, _shown(name), "start", kind))
     return _svg(height, f"{y_title} over {x_title}", parts)
 
 
@@ -135,7 +138,7 @@ def histogram(counts: Sequence[int], starts: Sequence[str], x_title: str, y_titl
     height = 260
     place_y, marks_y = _scale([Estimate(0, 0, max(counts, default=1))], height)
     step = (WIDTH - LEFT - RIGHT) / max(1, len(counts))
-    parts = _frame(height, x_title, y_title, marks_y, place_y)
+    parts = _frame(height, RIGHT, x_title, y_title, marks_y, place_y)
     for number, (count, start) in enumerate(zip(counts, starts, strict=True)):
         x, y = LEFT + number * step, place_y(count)
         parts.append(
@@ -147,18 +150,37 @@ def histogram(counts: Sequence[int], starts: Sequence[str], x_title: str, y_titl
 
 
 def _caption(point: Point) -> str:
-    return f"{point.name}: {point.y.mean:.1f} ({point.y.low:.1f} to {point.y.high:.1f})"
+    return f"{point.name}: {point.y.mean:.4g} ({point.y.low:.4g} to {point.y.high:.4g})"
+
+
+def _shown(name: str) -> str:
+    """Return a name, without its middle if it is long: arms of factors differ at their ends."""
+    if (width := _columns(name)) <= LONGEST_NAME:
+        return name
+    half = LONGEST_NAME * len(name) // (2 * width)
+    return f"{name[: half - 1]}…{name[-half:]}"
+
+
+def _columns(text: str) -> int:
+    """Return the width of a text in letters; Chinese ones count as two."""
+    return sum(1 + (east_asian_width(letter) in "WF") for letter in text)
+
+
+def _margin(names: Sequence[str]) -> int:
+    """Return how wide the margin of names is."""
+    return max(RIGHT, 10 + CHARACTER * max(_columns(_shown(name)) for name in names))
 
 
 def _frame(
-    height: int, x_title: str, y_title: str, marks: Sequence[float], place: Callable[[float], float]
+    height: int, right: int, x_title: str, y_title: str, marks: Sequence[float], place: Callable[[float], float]
 ) -> list[str]:
+    """Return the grid and the titles of a picture, with a margin of names on the right."""
     parts = []
     for mark in marks:
         y = place(mark)
-        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - right}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(_text(LEFT - 6, y + 4, f"{mark:g}", "end", "number"))
-    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, height - 8, x_title, "middle", "title"))
+    parts.append(_text((LEFT + WIDTH - right) / 2, height - 8, x_title, "middle", "title"))
     middle = (TOP + height - BOTTOM) / 2
     parts.append(
         f'<text class="title" text-anchor="middle" transform="translate(13 {middle:.0f}) rotate(-90)">'

@@ -120,7 +120,7 @@ class Planner:
                     add_scored(self.score(name, arm, task, seed))
                     if seed == 0 and self._has_features(arm) and self.tasks[task].task in get_args(RankedTask):
                         add(self.look(name, arm, task))
-                    if seed == 0 and arm.model and not arm.way:
+                    if seed == 0 and arm.model and arm.way != "random":
                         add(self.familiarity(name, arm, task))
                 if not self.tasks:
                     add_scored(self.bits(name, arm, seed))
@@ -207,8 +207,11 @@ class Planner:
         return Cell("look", inputs, name, task, paths=paths, needs=self._start(name, arm, 0))
 
     def familiarity(self, name: str, arm: Arm, task: str) -> Cell:
-        """Return the cell that looks whether a checkpoint knows the test texts better than the training texts."""
-        cell = self.look(name, arm, task)
+        """Return the cell that looks whether the checkpoint of an arm knows the test texts better than training texts.
+
+        It is the checkpoint as it is, even if the arm trains it further: what it has read before stays with it.
+        """
+        cell = self.look(name, Arm(model=arm.model), task)
         inputs = {key: value for key, value in cell.inputs.items() if key != "examples"}
         return replace(
             cell, kind="familiarity", inputs={**inputs, **self.common, "files": self.files[task], "pll": BITS_PLL}

@@ -95,7 +95,7 @@ def limits(words: Sequence[str]) -> list[Limit]:
 
 
 def recommend(
-    allowed: Sequence[ArmOutcome],
+    within_limits: Sequence[ArmOutcome],
     restrictions: Sequence[Limit],
     complete: Mapping[str, Resampled],
     stopped: Mapping[str, Resampled],
@@ -104,13 +104,14 @@ def recommend(
     """Return the recommendation in words, and the arms that may be the best, first the one to take.
 
     Args:
-        allowed: the arms with all scores that are within the limits.
+        within_limits: the arms that are within the limits, best first.
         restrictions: the limits.
         complete: the scores of all arms that have all of theirs.
         stopped: those of arms within the limits that stopped early, as worse than arms that are none of these.
         tasks: the tasks; without any, scores are minus the bits of held-out text.
     """
     wording = BY_SCORE if tasks else BY_BITS
+    allowed = [arm for arm in within_limits if arm.name in complete]
     within = f" within {' and '.join(map(str, restrictions))}" if restrictions else ""
     scored = {arm.name: complete[arm.name] for arm in allowed}
     unsettled = [name for name in compare_arms({**scored, **stopped}).contenders if name in stopped] if stopped else []
@@ -153,9 +154,14 @@ def recommend(
         ]
         return lines, [standing.name for standing in compared.standings]
     if compared.recommended:
-        first = f"Use {leader.name}{within}" + ("." if others else ", the only arm.")
         if others:
             first = f"Use {leader.name}{within}: {apart}, the next one ({between})."
+        elif early := [arm.name for arm in within_limits if arm.state == "stopped"]:
+            first = f"Use {leader.name}{within}: {listed(early)} stopped early, as clearly worse."
+        elif len(complete) > 1:
+            first = f"Use {leader.name}{within}, the only arm."
+        else:
+            first = f"Nothing is recommended: no other arm than {leader.name} has all its scores."
         return [first, f"{wording.own} {score}."], [leader.name]
     group = [arm for arm in allowed if arm.name in contenders]
     cheapest, why = _cheapest(group, wording.leads)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -21,6 +21,9 @@ from unmask.workflows.comparing.pictures import Point, curves, intervals, scatte
 
 MAX_LABELS = 10
 """Maximum number of labels of a task whose scores are shown; report.json has all."""
+BARS = "Bars are 95 % intervals over seeds and test examples."
+CHANGES = ("factor", "value", "change", "interval")
+"""Heads of the table of effects."""
 STYLE = resources.files("unmask.workflows.comparing") / "page" / "report.css"
 
 
@@ -70,10 +73,8 @@ def cells_of(outcome: Outcome, arm: ArmOutcome) -> list[str]:
     scores = [_estimate(arm.scores[task].score) if task in arm.scores else "" for task in outcome.tasks]
     scores += [_estimate(arm.score) if arm.score else ""] if len(outcome.tasks) > 1 else []
     scores += [_estimate(arm.interquartile) if arm.interquartile else ""] if _has_middle(outcome) else []
-    latency = "" if arm.engine_latency is None else f"{arm.engine_latency:.2g} ms ({arm.engine})"
-    text = (
-        f"{duration(arm.trained_seconds)}, {arm.trained_tokens / 1e6:.1f} M tokens" if arm.trained_seconds else "none"
-    )
+    latency = "" if arm.engine_latency is None else f"{_two_digits(arm.engine_latency)} ms ({arm.engine})"
+    text = f"{duration(arm.trained_seconds)}, {_tokens(arm.trained_tokens)}" if arm.trained_seconds else "none"
     digits = 1 if outcome.tasks else 3
     behind = _estimate(arm.behind, digits) if arm.behind else ("best" if arm.score else "")
     behind += " (stopped early)" if arm.state == "stopped" else ""
@@ -97,14 +98,10 @@ def as_markdown(outcome: Outcome) -> str:
     lines = ["# Which encoder?", "", *(line for text in outcome.recommendation for line in (text, ""))]
     lines += [line for warning in outcome.warnings for line in (f"**{warning}**", "")]
     lines += [_row(heads), "|---" * len(heads) + "|", *(_row(cells_of(outcome, arm)) for arm in outcome.arms)]
-    lines += ["", *(f"- {arm.name}: {arm.how} {_cost(arm)}" for arm in outcome.arms), "", _about(outcome), ""]
+    lines += ["", *(f"- {arm.name}: {arm.how} {_cost(arm)}" for arm in outcome.arms), ""]
+    lines += [*(line for task in outcome.tasks for line in (_facts(outcome, task), "")), _about(outcome), ""]
     if outcome.effects:
-        lines += ["| factor | value | change | interval |", "|---|---|---|---|"]
-        for effect in outcome.effects:
-            change, values = effect.change, f"{effect.value} instead of {effect.baseline}"
-            interval = f"{change.low:+.2f} to {change.high:+.2f}"
-            lines.append(_row([effect.factor, values, f"{change.mean:+.2f}", interval]))
-        lines.append("")
+        lines += [_row(CHANGES), "|---" * len(CHANGES) + "|", *map(_row, _changes(outcome)), ""]
     for look in outcome.looks:
         order = ", ".join(f"{name} {score:.3g}" for name, score in look.scores.items())
         agreement = "" if look.agreement is None else f"; rank correlation with the final order {look.agreement:.2f}"
@@ -132,6 +129,14 @@ def as_markdown(outcome: Outcome) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _changes(outcome: Outcome) -> Iterator[list[str]]:
+    """Yield the factor, the values, the change and its interval of each effect."""
+    digits = 2 if outcome.tasks else 3
+    for effect in outcome.effects:
+        mean, low, high = (f"{end:+.{digits}f}" for end in (effect.change.mean, effect.change.low, effect.change.high))
+        yield [effect.factor, f"{effect.value} instead of {effect.baseline}", mean, f"{low} to {high}"]
+
+
 def _more(prospect: Prospect) -> str:
     """Return of what an arm would have a multiple."""
     return f"{prospect.times:g} times" + (f" the labels of {prospect.task}" if prospect.task else "")
@@ -155,14 +160,15 @@ def as_page(outcome: Outcome) -> str:
         f"{f' <em>Failed: {escape(arm.error)}</em>' if arm.error else ''}</li>"
         for arm in outcome.arms
     ]
-    parts += ["</ul>", f'<p class="muted">{escape(_about(outcome))}</p>']
+    parts += ["</ul>", *(f'<p class="muted">{escape(_facts(outcome, task))}</p>' for task in outcome.tasks)]
+    parts.append(f'<p class="muted">{escape(_about(outcome))}</p>')
     for task in outcome.tasks if len(outcome.tasks) > 1 else ():
         points = [
             Point(arm.name, 0, arm.scores[task].score, arm.name in outcome.best) for arm in scored if task in arm.scores
         ]
         if points:
             title = f"{task}, {outcome.tasks[task].metric.replace('_', ' ')}"
-            parts += [f"<h2>{escape(task)}</h2>", figure(intervals(points, title), _facts(outcome, task))]
+            parts += [f"<h2>{escape(task)}</h2>", figure(intervals(points, title), BARS)]
     parts += (
         _effects(outcome)
         + _by_examples(outcome)
@@ -193,20 +199,17 @@ def _quality_and_cost(outcome: Outcome, scored: Sequence[ArmOutcome]) -> list[st
     if len(outcome.tasks) == 1:
         title = next(iter(outcome.tasks.values())).metric.replace("_", " ")
     if timed:
-        caption = (
-            "Bars are 95 % intervals over seeds and test examples; the dashed line is the Pareto front. Arms that are "
-            "equally fast stand side by side."
-        )
+        caption = f"{BARS} The dashed line is the Pareto front. Arms that are equally fast stand side by side."
         return [figure(scatter(timed, "milliseconds for one text, fastest engine here", title), caption)]
     points = [Point(arm.name, 0, arm.score, arm.name in outcome.best) for arm in scored if arm.score is not None]
-    return [figure(intervals(points, title), "Bars are 95 % intervals over seeds and test examples.")] if points else []
+    return [figure(intervals(points, title), BARS)] if points else []
 
 
 def _cost(arm: ArmOutcome) -> str:
     """Return the costs of an arm that are not in the table."""
-    parts = [f"{arm.megabytes:,.0f} MB of weights in float32"] if arm.parameters else []
+    parts = [f"{_two_digits(arm.megabytes)} MB of weights in float32"] if arm.parameters else []
     parts += [f"at most {arm.memory / 1e6:,.0f} MB in memory while it is trained"] if arm.memory else []
-    parts += [f"{arm.latency:.2g} ms for one text in torch"] if arm.latency else []
+    parts += [f"{_two_digits(arm.latency)} ms for one text in torch"] if arm.latency else []
     parts += [f"{arm.speed:,.0f} texts per second, many together"] if arm.speed else []
     errors = {task: score.calibration for task, score in arm.scores.items() if score.calibration is not None}
     parts += [f"calibration error of {task} {error:.1f} %" for task, error in errors.items()]
@@ -225,15 +228,18 @@ def _by_label(score: TaskScore) -> str:
 
 
 def _table(outcome: Outcome) -> str:
-    heads = columns(outcome)
+    best = [number for number, arm in enumerate(outcome.arms) if arm.name in outcome.best]
+    return _html_table(columns(outcome), [cells_of(outcome, arm) for arm in outcome.arms], best)
+
+
+def _html_table(heads: Sequence[str], rows: Iterable[Sequence[str]], best: Sequence[int] = ()) -> str:
+    """Return a table whose first column is of names, given its rows and the numbers of those that stand out."""
     lines = ["".join(f"<th{_class(number)}>{escape(head)}</th>" for number, head in enumerate(heads))]
-    rows = []
-    for arm in outcome.arms:
-        cells = "".join(
-            f"<td{_class(number)}>{escape(text)}</td>" for number, text in enumerate(cells_of(outcome, arm))
-        )
-        rows.append(f'<tr class="best">{cells}</tr>' if arm.name in outcome.best else f"<tr>{cells}</tr>")
-    return f'<div class="scroll"><table><tr>{"".join(lines)}</tr>{"".join(rows)}</table></div>'
+    for place, row in enumerate(rows):
+        cells = "".join(f"<td{_class(number)}>{escape(text)}</td>" for number, text in enumerate(row))
+        lines.append(f'<tr class="best">{cells}</tr>' if place in best else f"<tr>{cells}</tr>")
+    head, *body = lines
+    return f'<div class="scroll"><table><tr>{head}</tr>{"".join(body)}</table></div>'
 
 
 def _effects(outcome: Outcome) -> list[str]:
@@ -245,8 +251,10 @@ def _effects(outcome: Outcome) -> list[str]:
     ]
     base = ", ".join(dict.fromkeys(f"{effect.factor} = {effect.baseline}" for effect in outcome.effects))
     changed = "score" if outcome.tasks else "bits per character"
-    caption = f"Change of the {changed}, mean over all combinations of the other factors, compared with {base}."
-    return ["<h2>What each choice changes</h2>", figure(intervals(points, f"change of the {changed}"), caption)]
+    others = "one factor at a time" if outcome.settings.get("design") == "single" else "mean over the other factors"
+    caption = f"Change of the {changed}, {others}, compared with {base}."
+    picture = figure(intervals(points, f"change of the {changed}"), caption)
+    return ["<h2>What each choice changes</h2>", picture, _html_table(CHANGES, _changes(outcome))]
 
 
 def _prospects(outcome: Outcome) -> list[str]:
@@ -380,7 +388,20 @@ def _facts(outcome: Outcome, task: str) -> str:
     labels = f", {counted(facts.labels, 'label')}" if facts.labels else ""
     examples = f"{counted(facts.trained_on, 'training example')}, {counted(facts.examples, 'test example')}"
     constant = "" if facts.constant is None else f"; the same prediction for all of these scores {facts.constant:.1f}"
-    return f"{facts.task}: {examples}{labels}{constant}."
+    kind = "" if task == facts.task else f" ({facts.task})"
+    return f"{task}{kind}: {examples}{labels}{constant}."
+
+
+def _tokens(number: float) -> str:
+    """Return a number of tokens, in thousands or millions of them where there are as many."""
+    if number < 1e5:
+        return f"{number:,.0f} tokens"
+    return f"{number / 1e3:,.0f} k tokens" if number < 1e6 else f"{number / 1e6:,.1f} M tokens"
+
+
+def _two_digits(value: float) -> str:
+    """Return a number with two digits, or all of those before the point."""
+    return f"{value:.2g}" if value < 10 else f"{value:,.0f}"
 
 
 def _estimate(estimate: Estimate, digits: int = 1) -> str:

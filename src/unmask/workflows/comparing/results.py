@@ -93,7 +93,7 @@ def conclude(
     allowed = [arm for arm in within if arm.name in complete]
     stopped = {name: overall[name] for name in _stopped_by_others(scores, within, allowed)}
     tasks = _tasks(scores)
-    recommendation, best = recommend(allowed, restrictions, complete, stopped, tasks)
+    recommendation, best = recommend(within, restrictions, complete, stopped, tasks)
     looks = looks_of(scores)
     if looks and not overall:
         orders = "; ".join(f"for {look.task}: {', '.join(look.scores)}" for look in looks)
@@ -223,7 +223,7 @@ def _arm(scores: Scores, name: str, standing: Standing | None, engines: Sequence
         engine_latency=fast["p50_ms"] if fast else None,
         speed=max((row["sentences_per_second"] for row in engines), default=None),
         bits=bits,
-        bits_by_seed=[] if plan.tasks else [result["bits"] for result in results],
+        bits_by_seed=[] if plan.tasks else [scores.results[name, "", seed]["bits"] for seed in scores.seeds(name, "")],
         pseudo=predicted.get("head") == "masked_lm",
         curve=[
             (line["seconds"] / 60, line["tokens"], line["loss"]) for line in (trained[0]["curve"] if trained else [])

@@ -91,7 +91,9 @@ class Budget(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         if self.unit == "minutes":
-            return f"{self.amount:g} minutes" if self.amount >= 1 else f"{60 * self.amount:g} seconds"
+            if self.amount < 1:
+                return f"{60 * self.amount:g} seconds"
+            return f"{self.amount:g} minute{'' if self.amount == 1 else 's'}"
         return f"{self.amount:,.0f} tokens" if self.unit == "tokens" else f"{self.amount:.3g} FLOPs"
 
 
@@ -106,12 +108,12 @@ PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 
 
 def read_budget(text: str) -> Budget:
-    """Return a budget, such as 30min, 2h, 200Mtok or 1e16flop.
+    """Return a budget, such as 30min, 2h, 200Mtok or 1e16flop; a number without a unit is refused.
 
     Raises:
         UserError: it is not written so, or not positive.
     """
-    match = re.fullmatch(r"\s*([\d.]+(?:e\+?\d+)?)\s*([kMGTP]?)(s|min|h|tok|flop)s?\s*", text)
+    match = re.fullmatch(r"\s*([\d.]+(?:e\+?\d+)?)\s*([kMGTP]?)(s|min|h|tok|flop)s?\s*", str(text))
     remedy = "write for example 30min, 200Mtok or 1e16flop"
     if match is None or (match[2] and match[3] in ("s", "min", "h")):
         raise UserError(f"{argument('budget', text)}: not an amount with a unit", remedy=remedy)
@@ -329,10 +331,12 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         """Return the tasks by name; one with several numbers of examples is a task for each of them.
 
         Raises:
-            UserError: two have the same name.
+            UserError: two have the same name, or a number is named twice.
         """
         tasks: dict[str, TaskData] = {}
         for name, data in self.tasks.items():
+            if repeated := [number for number in data.examples if data.examples.count(number) > 1]:
+                raise UserError(f"task '{name}': examples names {repeated[0]} twice", remedy="remove one of them")
             for named, sized in by_size(name, data):
                 if named in tasks:
                     raise UserError(f"two tasks would be named '{named}'", remedy="choose another name for one of them")
