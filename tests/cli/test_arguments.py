@@ -76,7 +76,7 @@ def test_types_decide_how_options_are_written(example, parser):
 def test_choices_are_those_of_the_function(verb):
     module, _, _ = verb.function.partition(":")
     named = vars(import_module(module))
-    for parameter in signature(verb.function).parameters:
+    for parameter in parameters_of(verb.function):
         for part in parameter.types:
             if get_origin(named.get(part)) is Literal:
                 assert parameter.values == get_args(named[part]), parameter.name
