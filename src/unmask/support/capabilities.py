@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import faulthandler
 import json
+import math
 import os
 import signal
 import sys
@@ -32,12 +33,11 @@ FEW_ROWS = 16
 """Rows of such a product for a short text alone."""
 REPEATS = 10
 """Number of times that each product is timed, in turns; the fastest counts."""
-PATIENCE = 0.2
-"""Seconds after which a way that is slow is not timed again."""
+SLOW = 8.0
+"""Ratio to the time of the fastest way from which on a way is not timed again."""
 FASTER = 1.3
-"""Ratio of speeds from which on a way is preferred: smaller ones may differ from trial to trial."""
-AS_FAST = 1.05
-"""Ratio of speeds up to which ways are equally fast."""
+"""Ratio of speeds from which on a way is preferred: smaller ones may differ from trial to trial, and with them the
+rounding of what is computed."""
 EMULATED = 4.0
 """Ratio of the speeds of float32 and bf16 from which on bf16 is called emulated."""
 SECONDS = 60.0
@@ -141,14 +141,12 @@ def onednn_multiplies(dtype: torch.dtype) -> bool:
 
 @cache
 def panels_multiply() -> bool:
-    """Return whether products without gradient are to be those of panels.py: faster for few rows, as fast for many."""
-    many = products()
-    if not many[PANELS]:
-        return False
-    few = products(FEW_ROWS)
+    """Return whether products without gradient are to be those of panels.py, unless others are faster, for few rows or
+    for many: where speeds are equal, what panels compute with a product (GELU, residual connection, norm) decides."""
     others = [way for way, (dtype, _) in WAYS.items() if dtype == torch.float32 and way != PANELS]
-    faster = few[PANELS] > AS_FAST * max(few[way] for way in others)
-    return faster and AS_FAST * many[PANELS] > max(many[way] for way in others)
+    return all(
+        FASTER * speeds[PANELS] > max(speeds[way] for way in others) for speeds in (products(), products(FEW_ROWS))
+    )
 
 
 def _try_all(rows: int = ROWS) -> dict[str, float]:
@@ -167,7 +165,7 @@ def _try_all(rows: int = ROWS) -> dict[str, float]:
                 operands[way] = multiply, left, right
     for _ in range(REPEATS):
         for way, (multiply, left, right) in operands.items():
-            if best.get(way, 0.0) < PATIENCE:
+            if best.get(way, 0.0) < SLOW * min(best.values(), default=math.inf):
                 start = time.process_time()
                 multiply(left, right)
                 best[way] = min(best.get(way, 1e9), time.process_time() - start)
