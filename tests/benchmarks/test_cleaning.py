@@ -24,6 +24,7 @@ def test_pages_are_copied_and_have_menus(benchmark_module, tmp_path, shared):
     assert articles == set(bare)
 
 
+@pytest.mark.exhaustive
 def test_each_text_is_pretrained_on_and_scored(benchmark_module, run_main, tmp_path, shared, records, monkeypatch):
     module, excerpt = benchmark_module("cleaning"), benchmark_module("files").excerpt
     small = {"ARTICLES": 200, "TOKENS": 8000, "VOCABULARY": 500, "SENTENCES": 30, "LIMIT": 1}

@@ -40,7 +40,7 @@ def data(labels, task):
 
 
 @pytest.mark.parametrize("noise", ["random", "confusions"])
-@pytest.mark.parametrize("task", ["classification", "token-classification"])
+@pytest.mark.parametrize("task", ["classification", pytest.param("token-classification", marks=pytest.mark.exhaustive)])
 def test_wrong_labels_are_found(labels, task, noise, tmp_path):
     finetuned = noise == "random"
     result = labels.audited(data(labels, task), noise, 0.1, 0, tmp_path, finetuned=finetuned)

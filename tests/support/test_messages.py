@@ -28,7 +28,7 @@ from unmask.support.messages import (
 
 PACKAGE = Path(__file__).resolve().parents[2] / "src" / "unmask"
 FLAG = re.compile(r"--[a-z]")
-NO_FLAGS = re.compile(r"--(?:max-restarts|logdir|repo-type)\b")
+NO_FLAGS = re.compile(r"--(?:max-restarts|logdir|repo-type|head)\b")
 """Flags of other programs, which messages may name."""
 FORMS = [
     (argument("allow_pickle", True), "allow_pickle=True", "--allow-pickle"),
