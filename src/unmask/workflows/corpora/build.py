@@ -133,9 +133,7 @@ def build_corpus(
         display.say(by_another)
         return corpus
     remedy = f"train a vocabulary on this text ({call('tokenizer train', 'FILES…')}), or extend this one"
-    for note in corpus.notes(remedy):
-        display.say(note)
-    display.say(f"corpus: {out}")
+    display.say(*corpus.notes(remedy), f"corpus: {out}")
     return corpus
 
 
