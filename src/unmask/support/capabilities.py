@@ -144,9 +144,11 @@ def panels_multiply() -> bool:
     """Return whether products without gradient are to be those of panels.py, unless others are faster, for few rows or
     for many: where speeds are equal, what panels compute with a product (GELU, residual connection, norm) decides."""
     others = [way for way, (dtype, _) in WAYS.items() if dtype == torch.float32 and way != PANELS]
-    return all(
-        FASTER * speeds[PANELS] > max(speeds[way] for way in others) for speeds in (products(), products(FEW_ROWS))
-    )
+
+    def suffice(speeds: Mapping[str, float]) -> bool:
+        return FASTER * speeds[PANELS] > max(speeds[way] for way in others)
+
+    return suffice(products()) and suffice(products(FEW_ROWS))
 
 
 def _try_all(rows: int = ROWS) -> dict[str, float]:

@@ -11,7 +11,6 @@ import platform
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from importlib.metadata import distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,7 +104,7 @@ def versions(libraries: Iterable[str]) -> dict[str, str]:
 
 def environment(libraries: Iterable[str]) -> dict[str, str]:
     """Return the versions on which results depend: of libraries that are installed, Python, plug-ins and this code."""
-    installed = {name: each.version for name in libraries for each in distributions(name=name)}
+    installed = {name: each.version for name in libraries for each in importlib.metadata.distributions(name=name)}
     return {
         **{f"version of {name}": version for name, version in {**versions(()), **installed, **packages()}.items()},
         "version of python": platform.python_version(),
@@ -122,10 +121,14 @@ def _code() -> str:
     return digest.hexdigest()
 
 
+def differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
+    """Return the names of the values in which two descriptions differ, in alphabetical order."""
+    return [name for name in sorted(first.keys() | second.keys()) if first.get(name) != second.get(name)]
+
+
 def differences(before: Mapping[str, Any], now: Mapping[str, Any], *, ignored: Iterable[str] = ()) -> list[str]:
     """Return in which values two descriptions differ, such as "seed was 0, now 1"; fingerprints are shortened."""
-    names = sorted((before.keys() | now.keys()).difference(ignored))
-    changed = [name for name in names if before.get(name) != now.get(name)]
+    changed = [name for name in differing(before, now) if name not in ignored]
     return [f"{name} was {shown(before.get(name))}, now {shown(now.get(name))}" for name in changed]
 
 

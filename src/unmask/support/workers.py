@@ -25,7 +25,7 @@ from typing import Any
 from unmask.support.durable import acquire, full_disk
 from unmask.support.environment import num_cores
 from unmask.support.errors import UnmaskError, UserError
-from unmask.support.fingerprint import environment, shown
+from unmask.support.fingerprint import differing, environment, shown
 from unmask.support.messages import argument
 
 ATTEMPTS = 3
@@ -217,8 +217,7 @@ def _on_node(before: Mapping[str, str], shared: str, target: str, arguments: Seq
     """
     host = socket.gethostname()
     here = environment(LIBRARIES)
-    names = [name for name in sorted(here.keys() | before.keys()) if here.get(name) != before.get(name)]
-    if names:
+    if names := differing(before, here):
         told = "; ".join(f"{name} is {shown(here.get(name))}, not {shown(before.get(name))}" for name in names)
         raise UserError(f"{host} would not compute the same: {told}", remedy="install the same on all machines")
     if not Path(shared).is_dir():

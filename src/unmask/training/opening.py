@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from unmask.support.errors import UserError
-from unmask.support.fingerprint import environment, shown
+from unmask.support.fingerprint import differing, environment, shown
 from unmask.support.messages import argument
 from unmask.support.settings import flatten
 from unmask.training.calibration import BUDGETS, FITTING
@@ -93,17 +93,19 @@ def check_agreement(processes: Processes, values: Mapping[str, Any]) -> None:
     hosts, described = zip(*processes.gather((socket.gethostname(), dict(values))), strict=True)
     ranks: dict[str, list[int]] = {}
     for rank, theirs in enumerate(described):
-        if differing := "; ".join(_differing(described[0], theirs)):
-            ranks.setdefault(differing, []).append(rank)
+        if told := "; ".join(_against_first(described[0], theirs)):
+            ranks.setdefault(told, []).append(rank)
     if ranks:
-        told = (f"in process {_listed(numbers, hosts)} {differing}" for differing, numbers in ranks.items())
-        raise UserError(f"the processes would not train the same: {'; '.join(told)}", remedy=SAME)
+        every = (f"in process {_listed(numbers, hosts)} {told}" for told, numbers in ranks.items())
+        raise UserError(f"the processes would not train the same: {'; '.join(every)}", remedy=SAME)
 
 
-def _differing(first: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
+def _against_first(first: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
     """Return in which values a process differs from process 0; fingerprints are shortened."""
-    names = [name for name in sorted(first.keys() | theirs.keys()) if first.get(name) != theirs.get(name)]
-    return [f"{name} is {shown(theirs.get(name))}, in process 0 it is {shown(first.get(name))}" for name in names]
+    return [
+        f"{name} is {shown(theirs.get(name))}, in process 0 it is {shown(first.get(name))}"
+        for name in differing(first, theirs)
+    ]
 
 
 def _listed(ranks: list[int], hosts: tuple[str, ...]) -> str:

@@ -295,7 +295,8 @@ class Tokenizer:
             texts: the texts.
         """
         ids = np.concatenate([np.zeros(0, np.int32), *encoded])
-        return [*self.count_notes(np.bincount(ids, minlength=self.size)), *self.decomposition_note(texts)]
+        unknown, parts = (int(each.sum()) for each in (ids == self.unk, self.parts_of_characters[ids]))
+        return [*_unread(len(ids), unknown, parts), *self.decomposition_note(texts)]
 
     def count_notes(self, counts: npt.NDArray[np.int64]) -> list[str]:
         """Return sentences on unknown tokens and parts of characters; none if they are few.
@@ -303,15 +304,7 @@ class Tokenizer:
         Args:
             counts: how often each token occurs, (size,).
         """
-        total, unknown, parts = (
-            int(each.sum()) for each in (counts, counts[self.unk], counts[self.parts_of_characters])
-        )
-        notes: list[str] = []
-        if unknown >= max(FEWEST_UNKNOWN, UNKNOWN_SHARE * total):
-            notes.append(ShareNote(unknown, total, UNKNOWN))
-        if parts >= max(FEWEST_PARTS, PARTS_SHARE * total):
-            notes.append(ShareNote(parts, total, PARTS))
-        return notes
+        return _unread(int(counts.sum()), int(counts[self.unk]), int(counts[self.parts_of_characters].sum()))
 
     def decomposition_note(self, texts: Iterable[str]) -> list[str]:
         """Return a sentence on texts that this vocabulary reads worse for their decomposed characters (NFD); see
@@ -473,3 +466,13 @@ class Tokenizer:
         config |= {"model_max_length": length, **self._special}
         write_json(directory / "tokenizer_config.json", config)
         write_json(directory / "special_tokens_map.json", self._special)
+
+
+def _unread(total: int, unknown: int, parts: int) -> list[str]:
+    """Return sentences on the unknown tokens and the parts of characters among all tokens; none if they are few."""
+    notes: list[str] = []
+    if unknown >= max(FEWEST_UNKNOWN, UNKNOWN_SHARE * total):
+        notes.append(ShareNote(unknown, total, UNKNOWN))
+    if parts >= max(FEWEST_PARTS, PARTS_SHARE * total):
+        notes.append(ShareNote(parts, total, PARTS))
+    return notes
