@@ -7,6 +7,7 @@ import io
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from importlib import resources
+from math import prod
 from pathlib import Path
 
 import msgspec
@@ -16,6 +17,7 @@ from unmask.support.errors import counted
 from unmask.support.html_page import html_page
 from unmask.training.runs.display import duration
 from unmask.workflows.comparing.cells import BITS
+from unmask.workflows.comparing.design import combined
 from unmask.workflows.comparing.outcome import ArmOutcome, Estimate, Outcome, Prospect, TaskScore
 from unmask.workflows.comparing.pictures import Point, curves, intervals, scatter
 
@@ -101,7 +103,7 @@ def as_markdown(outcome: Outcome) -> str:
     lines += ["", *(f"- {arm.name}: {arm.how} {_cost(arm)}" for arm in outcome.arms), ""]
     lines += [*(line for task in outcome.tasks for line in (_facts(outcome, task), "")), _about(outcome), ""]
     if outcome.effects:
-        lines += [_row(CHANGES), "|---" * len(CHANGES) + "|", *map(_row, _changes(outcome)), ""]
+        lines += [_compared(outcome), "", _row(CHANGES), "|---" * len(CHANGES) + "|", *map(_row, _changes(outcome)), ""]
     for look in outcome.looks:
         order = ", ".join(f"{name} {score:.3g}" for name, score in look.scores.items())
         agreement = "" if look.agreement is None else f"; rank correlation with the final order {look.agreement:.2f}"
@@ -249,12 +251,23 @@ def _effects(outcome: Outcome) -> list[str]:
         Point(f"{effect.factor}: {effect.value}", 0, effect.change, effect.change.low > 0 or effect.change.high < 0)
         for effect in outcome.effects
     ]
-    base = ", ".join(dict.fromkeys(f"{effect.factor} = {effect.baseline}" for effect in outcome.effects))
-    changed = "score" if outcome.tasks else "bits per character"
-    others = "one factor at a time" if outcome.settings.get("design") == "single" else "mean over the other factors"
-    caption = f"Change of the {changed}, {others}, compared with {base}."
-    picture = figure(intervals(points, f"change of the {changed}"), caption)
+    picture = figure(intervals(points, f"change of the {_changed(outcome)}"), _compared(outcome))
     return ["<h2>What each choice changes</h2>", picture, _html_table(CHANGES, _changes(outcome))]
+
+
+def _changed(outcome: Outcome) -> str:
+    return "score" if outcome.tasks else "bits per character"
+
+
+def _compared(outcome: Outcome) -> str:
+    """Return in words what the effects are changes of, compared with what, and what they are confounded with."""
+    design, factors = outcome.settings.get("design"), outcome.settings.get("vary", {})
+    base = ", ".join(dict.fromkeys(f"{effect.factor} = {effect.baseline}" for effect in outcome.effects))
+    others = "one factor at a time" if design == "single" else "mean over the other factors"
+    text = f"Change of the {_changed(outcome)}, {others}, compared with {base}."
+    if design == "fraction" and len(combined(factors, design)) < prod(map(len, factors.values())):
+        text += " Not all combinations were trained: a change includes what three other factors change only together."
+    return text
 
 
 def _prospects(outcome: Outcome) -> list[str]:

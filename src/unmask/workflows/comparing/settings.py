@@ -91,9 +91,8 @@ class Budget(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         if self.unit == "minutes":
-            if self.amount < 1:
-                return f"{60 * self.amount:g} seconds"
-            return f"{self.amount:g} minute{'' if self.amount == 1 else 's'}"
+            amount, unit = (60 * self.amount, "second") if self.amount < 1 else (self.amount, "minute")
+            return f"{amount:g} {unit}{'' if amount == 1 else 's'}"
         return f"{self.amount:,.0f} tokens" if self.unit == "tokens" else f"{self.amount:.3g} FLOPs"
 
 
