@@ -45,7 +45,7 @@ def other_arms(inputs):
 @pytest.mark.parametrize("recompute", [False, True])
 def test_another_comparison_in_the_directory_is_refused(inputs, earlier, recompute):
     """Both have the same text and labels: the report of one would have replaced that of the other."""
-    message = r"has another comparison \(score: bert, pets, seed 0; .*\), whose report that of wide, wider would"
+    message = r"another comparison \(score: bert, pets, seed 0; .*\), whose report would be .* that of wide, wider"
     with pytest.raises(UserError, match=message):
         check_changed(other_arms(inputs), earlier, recompute=recompute)
 
@@ -53,7 +53,7 @@ def test_another_comparison_in_the_directory_is_refused(inputs, earlier, recompu
 def test_another_comparison_is_refused_before_anything_is_written(inputs, earlier):
     before = {path: path.read_bytes() for path in earlier.rglob("*") if path.is_file()}
     words = {"text": inputs / "text.txt", "train": inputs / "train.tsv", "budget": "20ktok", "first": False}
-    with pytest.raises(UserError, match="has another comparison"):
+    with pytest.raises(UserError, match="is the directory of another comparison"):
         unmask.compare(arms="bert-mini,modernbert-tiny", out=earlier, device="cpu", precision="float32", **words)
     assert before == {path: path.read_bytes() for path in earlier.rglob("*") if path.is_file()}
 
@@ -69,7 +69,7 @@ def test_what_is_finished_and_no_longer_compared_is_told(inputs, earlier):
     assert without == ["score: random, pets, seed 0", "score: random, pets, seed 1"]
     assert left_out(seeds=1) == ["score: bert, pets, seed 1", "score: random, pets, seed 1"]
     data = TaskData(train=[str(inputs / "train.tsv")])
-    with pytest.raises(UserError, match="has another comparison"):
+    with pytest.raises(UserError, match="is the directory of another comparison"):
         left_out(tasks={"others": data})
     added = planner(inputs).comparison.tasks | {"others": data}
     assert left_out(tasks=added) == []
@@ -103,7 +103,7 @@ def test_a_budget_of_minutes_below_a_step_is_refused(inputs, monkeypatch, share)
     with pytest.raises(UserError, match=message) as error:
         check(f"{0.99 * share}s")
     check(f"{1.01 * share}s")
-    check(re.search(r"pass budget=\D*([\d.]+min)", str(error.value))[1])
+    check(re.search(r"pass budget=\D*([\d.]+(s|min))", str(error.value))[1])
 
 
 def test_a_budget_of_minutes_below_a_step_is_refused_before_anything_is_trained(inputs, tmp_path, monkeypatch):

@@ -241,12 +241,12 @@ def compare(
     check_memory(plan, machine)
     check_minutes(planner, plan, machine)
     lost = check_kept(plan, out, recompute=recompute)
+    if left_out:
+        display.say(f"finished before, and not in this comparison and its report: {some(left_out)}")
     planned = list(describe(plan, out, workers, price)) if dry_run else []
     if dry_run and not slurm:
         return Outcome(planned=planned)
     out.mkdir(parents=True, exist_ok=True)
-    if left_out:
-        display.say(f"finished before, and not in this comparison and its report: {some(left_out)}")
     write_plan(settings, out)
     for cell in lost:
         (folder_of(out, cell) / RESULT).unlink(missing_ok=True)

@@ -113,7 +113,7 @@ def check_changed(plan: Plan, out: Path, *, recompute: bool) -> list[str]:
         The names of finished scores that are not in this comparison, so that its report will not have them.
 
     Raises:
-        UserError: some would be computed again, nothing that is finished of arms is in this comparison, or there is
+        UserError: nothing that is finished of arms is in this comparison, some would be computed again, or there is
             something else.
     """
     if not (out / COMPARISON).exists():
@@ -125,6 +125,15 @@ def check_changed(plan: Plan, out: Path, *, recompute: bool) -> list[str]:
     finished = {path.parent.name: about(path.parent) for path in out.glob("cells/*/result.json")}
     planned = {cell.key: cell.name for cell in plan.cells}
     names, current = set(planned.values()), {name for key, name in planned.items() if key in finished}
+    of_arms = {key: cell for key, cell in finished.items() if cell.kind not in OF_ALL}
+    others = {key: cell for key, cell in of_arms.items() if key not in planned and cell.name not in names}
+    if others and len(others) == len(of_arms):
+        theirs, ours = some(sorted(cell.name for cell in others.values())), listed(list(plan.arms))
+        raise UserError(
+            f"is the directory of another comparison ({theirs}), whose report would be replaced by that of {ours}",
+            file=out,
+            remedy=f"choose another {argument('out')}, or add these arms to the other comparison",
+        )
     known = {cell.name for cell in finished.values()}
     again = sorted({name for key, name in planned.items() if key not in finished} & known - current)
     if again and not recompute:
@@ -132,15 +141,6 @@ def check_changed(plan: Plan, out: Path, *, recompute: bool) -> list[str]:
             f"the comparison has changed: {len(again)} finished cells would be computed again ({some(again)})",
             file=out,
             remedy=f"pass {argument('recompute', True)}, or choose another {argument('out')}",
-        )
-    of_arms = {key: cell for key, cell in finished.items() if cell.kind not in OF_ALL}
-    others = {key: cell for key, cell in of_arms.items() if key not in planned and cell.name not in names}
-    if others and len(others) == len(of_arms):
-        raise UserError(
-            f"has another comparison ({some(sorted(cell.name for cell in others.values()))}), whose report that of "
-            f"{listed(list(plan.arms))} would replace",
-            file=out,
-            remedy=f"choose another {argument('out')}, or add these arms to the other comparison",
         )
     return sorted(cell.name for cell in others.values() if cell.kind in SCORED)
 

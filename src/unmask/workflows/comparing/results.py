@@ -94,9 +94,9 @@ def conclude(
     recommendation, best = recommend(within, restrictions, complete, stopped, tasks)
     looks = looks_of(scores)
     if looks and not overall:
-        orders = "; ".join(f"for {look.task}: {', '.join(look.scores)}" for look in looks)
+        orders = "; ".join(f"for {look.task}: {look.order}" for look in looks)
         recommendation = [
-            f"A first look at features, without training, {orders}.",
+            f"A first look at features, without training, by H-score (LogME for regression), {orders}.",
             "Such an order is a hint: train the first few by the same comparison.",
         ]
     notes = list(compared.notes) if compared else []

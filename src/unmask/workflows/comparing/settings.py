@@ -85,9 +85,11 @@ class Budget(msgspec.Struct, frozen=True):
     @property
     def written(self) -> str:
         """The budget, rounded up, as `read_budget` reads it."""
-        unit = {"minutes": "min", "tokens": "tok", "flops": "flop"}[self.unit]
-        size = 10.0 ** (math.floor(math.log10(self.amount)) - 3)  # four digits
-        return f"{math.ceil(self.amount / size) * size:g}{unit}"
+        amount, unit = self.amount, {"minutes": "min", "tokens": "tok", "flops": "flop"}[self.unit]
+        if self.unit == "minutes" and amount < 1:
+            amount, unit = 60 * amount, "s"
+        size = 10.0 ** (math.floor(math.log10(amount)) - 3)  # four digits
+        return f"{math.ceil(amount / size) * size:g}{unit}"
 
     def __str__(self) -> str:
         if self.unit == "minutes":
