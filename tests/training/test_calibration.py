@@ -8,6 +8,7 @@ from unmask.support import gpus
 from unmask.support.errors import UserError
 from unmask.training import calibration, loop, precision
 from unmask.training.calibration import check_growth
+from unmask.training.checkpoint import Timing
 from unmask.training.loop import Trainer
 from unmask.training.machine import Machine
 from unmask.training.runs.directory import RunDirectory
@@ -27,7 +28,7 @@ def test_a_budget_in_minutes_is_converted_into_steps_once(small, trainer, replac
     assert (one.progress.step, one.progress.tokens, one.progress.cursor) == (0, 0, one.source.start)
     assert_equal(weights(one), start)
     assert one.optimizer.state() == {}
-    assert one.calibration.since == (0, 0.0), "timing is not counted"
+    assert one.progress.timing == Timing((1.5,), 0, 0.0), "timing is not counted"
     first = one.step()
     fresh = trainer(small(budget={"steps": one.progress.total}, schedule={"warmup": 0.9}), out="fresh")
     fresh.start()
@@ -82,7 +83,43 @@ def test_a_larger_budget_has_no_fewer_steps_where_they_take_longer(small, traine
     assert again.progress.total == one.progress.total == 60
 
 
-def test_a_resumed_run_keeps_its_number_of_steps(small, trainer, monkeypatch, replace_time):
+class Killed(Exception):
+    """What ends a trainer between two steps."""
+
+
+@pytest.mark.parametrize("kills", [(0,), (3,), (11,), (2, 7, 40)])
+def test_a_budget_in_minutes_of_a_run_that_was_killed_is_that_of_an_undisturbed_one(
+    small, trainer, monkeypatch, replace_time, kills
+):
+    """The steps that are timed are slower than later ones, so more of these fit than were planned at the start."""
+    monkeypatch.setattr(loop, "SAVE_SECONDS", -1)
+    Clock(monkeypatch, replace_time, lambda step: 1.5 if step < 4 else 1.0)
+    recipe, step, left = small(budget={"minutes": 1.0}), Trainer.step, list(kills)
+    one = started(trainer, recipe, out="undisturbed")
+    one.train()
+    assert one.progress.total > 40, "the number that was planned"
+
+    def limited(trainer):
+        if trainer.progress.step in left and trainer.progress.total:
+            left.remove(trainer.progress.step)
+            trainer.saver.wait()
+            raise Killed
+        return step(trainer)
+
+    monkeypatch.setattr(Trainer, "step", limited)
+    again = started(trainer, recipe)
+    while left:
+        with pytest.raises(Killed):
+            again.train()
+        again = trainer(recipe, resume=True)
+        again.resume()
+    again.train()
+    assert again.progress == one.progress
+    assert_equal(weights(again), weights(one))
+
+
+def test_a_resumed_run_keeps_its_number_of_steps_until_it_is_planned_again(small, trainer, monkeypatch, replace_time):
+    """Steps now take twice as long, and five of 60 are done; those until a quarter of the budget are not fewer."""
     Clock(monkeypatch, replace_time, lambda step: 1.0)
     one = started(trainer, small(budget={"minutes": 1.0}))
     for _ in range(5):
@@ -92,8 +129,9 @@ def test_a_resumed_run_keeps_its_number_of_steps(small, trainer, monkeypatch, re
     Clock(monkeypatch, replace_time, lambda step: 2.0)
     again = trainer(small(budget={"minutes": 1.0}), resume=True)
     again.resume()
+    assert again.progress.total == one.progress.total == 60
     again.train()
-    assert again.progress.step == one.progress.total == 60
+    assert 56 <= again.progress.seconds <= 64
 
 
 @pytest.mark.parametrize(("steps", "expected"), [(200, 80), (50, 50)])
@@ -131,7 +169,7 @@ def test_stages_that_have_ended_do_not_begin_again(staged, trainer, slow, monkey
     one = started(trainer, staged(budget={"minutes": 10.0}))  # 225 of 300 steps of 1 s, 75 of 5 s
     progress, plan = one.progress, one.calibration.replanned
     for step, seconds, expected in ((75, 75, 300), (75, 60, 375), (75, 150, 150), (150, 75, 600), (225, 112.5, 300)):
-        one.calibration.since, progress.step, progress.seconds = (0, 0.0), step, float(seconds)
+        progress.timing, progress.step, progress.seconds = Timing((1.0, 5.0), 0, 0.0), step, float(seconds)
         assert plan(progress, Display(quiet=True)) == pytest.approx(expected, abs=1), (step, seconds)
 
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
+
+import msgspec
 
 from unmask.data.batches.batch import Sample, total_length
 from unmask.data.batches.sources import Source, stage_at
 from unmask.support import gpus
 from unmask.support.errors import UserError, counted
-from unmask.training.checkpoint import Progress
+from unmask.training.checkpoint import Progress, Timing
 from unmask.training.machine import Machine
 from unmask.training.precision import find_micro_tokens
 from unmask.training.processes import Processes
@@ -76,10 +78,6 @@ class Calibration:
         settings: the recipe's batch and budget.
         machine: machine that the run computes on.
         processes: the processes that train together.
-
-    Attributes:
-        stage_seconds: seconds per step of each stage, as they were timed; empty: they were not.
-        since: number of steps, and the seconds that they had taken, when the budget was last planned.
     """
 
     def __init__(self, source: Source, settings: TrainingSettings, machine: Machine, processes: Processes) -> None:
@@ -87,8 +85,6 @@ class Calibration:
         self.settings = settings
         self.machine = machine
         self.processes = processes
-        self.stage_seconds: list[float] = []
-        self.since = (0, 0.0)
 
     @cached_property
     def plan(self) -> Plan:
@@ -138,8 +134,10 @@ class Calibration:
                 limiting.append(fitting[-1])
         return min(self.processes.gather(min(limiting, default=max(fitting))))
 
-    def total(self, progress: Progress, seconds_per_step: Callable[[int], float], display: Display) -> int:
-        """Convert the budget into steps and print the plan.
+    def total(
+        self, progress: Progress, seconds_per_step: Callable[[int], float], display: Display
+    ) -> tuple[int, Timing | None]:
+        """Convert the budget into steps and print the plan; also return how long steps take, if they were timed.
 
         Args:
             progress: of the run; a budget in minutes never falls below its previous number of steps.
@@ -147,15 +145,15 @@ class Calibration:
             display: prints the plan.
         """
         plan, minutes, seconds, most = self.plan, self.settings.budget.timed, None, math.inf
-        before, self.since = progress.total, (progress.step, progress.seconds)  # timing changes the progress
+        before, timing = msgspec.structs.replace(progress), None  # timing changes it
         if minutes is not None or self.is_long(plan.steps()):
-            self.stage_seconds = [seconds_per_step(index) for index in range(len(plan.stages))]
-            seconds = self._mean_seconds
+            stages = tuple(seconds_per_step(index) for index in range(len(plan.stages)))
+            timing, seconds = Timing(stages, before.step, before.seconds), self._mean_seconds(stages)
         if minutes is not None and seconds is not None:
             most = 60 * minutes / seconds
         steps = plan.steps(most)
         if minutes is not None:
-            steps = max(steps, before)
+            steps = max(steps, before.total)
         text = f"{counted(steps, 'step')} of {plan.tokens:,.0f} tokens, {plan.epochs * steps:.2f} epochs"
         if seconds is not None:
             text += f", about {duration(steps * seconds)}"
@@ -164,23 +162,23 @@ class Calibration:
         if steps:
             display.say(text)
         display.say(*self.stage_lines(steps))
-        return steps
+        return steps, timing
 
     def replanned(self, progress: Progress, display: Display) -> int:
         """Return the number of steps of the budget: of one in minutes, by how long the steps so far have taken.
 
-        It changes after the shares `REPLANNED` of the steps, and not in a run that was resumed. All processes must call
-        it after each step.
+        It changes after the shares `REPLANNED` of the steps; the progress keeps when. All processes must call it after
+        each step.
         """
-        minutes, step, total = self.settings.budget.timed, progress.step, progress.total
+        minutes, step, total, timing = self.settings.budget.timed, progress.step, progress.total, progress.timing
         due = total >= LEAST_REPLANNED and step in {round(share * total) for share in REPLANNED}
-        if minutes is None or not self.stage_seconds or not due:
+        if minutes is None or timing is None or not due:
             return total
-        planned = self._seconds(step, total)
-        pace = (progress.seconds - self.since[1]) / (planned - self._seconds(self.since[0], total))
-        self.since = (step, progress.seconds)
+        planned = self._seconds(timing.stages, step, total)
+        pace = (progress.seconds - timing.seconds) / (planned - self._seconds(timing.stages, timing.step, total))
+        progress.timing = Timing(timing.stages, step, progress.seconds)
         left = (60 * minutes - progress.seconds) / max(pace, SHORTEST)
-        most = (planned + left) / self._mean_seconds
+        most = (planned + left) / self._mean_seconds(timing.stages)
         steps = self.processes.broadcast(max(step + 1, self.plan.steps(most)))
         if stage_at(self.plan.stages, step, steps) != stage_at(self.plan.stages, step, total):
             return total  # a stage that has ended does not begin again
@@ -188,15 +186,14 @@ class Calibration:
             display.say(f"{steps:,} steps fit into the budget, not {total:,}: they take {pace:.2f} times as long")
         return steps
 
-    def _seconds(self, step: int, total: int) -> float:
-        """Return how long the first steps of `total` take, as they were timed."""
+    def _seconds(self, stages: Sequence[float], step: int, total: int) -> float:
+        """Return how long the first steps of `total` take, given the seconds per step of each stage."""
         spent = self.plan.steps_of_stages(step, total)
-        return sum(seconds * steps for seconds, steps in zip(self.stage_seconds, spent, strict=True))
+        return sum(seconds * steps for seconds, steps in zip(stages, spent, strict=True))
 
-    @property
-    def _mean_seconds(self) -> float:
-        """How long a step takes, as they were timed: the mean over the stages."""
-        return sum(stage.share * seconds for stage, seconds in zip(self.plan.stages, self.stage_seconds, strict=True))
+    def _mean_seconds(self, stages: Sequence[float]) -> float:
+        """Return how long a step takes: the mean over the stages."""
+        return sum(stage.share * seconds for stage, seconds in zip(self.plan.stages, stages, strict=True))
 
     def stage_lines(self, steps: int) -> list[str]:
         """Return a line for each stage of `steps` steps, for display; none if there is only one."""

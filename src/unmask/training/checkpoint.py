@@ -44,6 +44,20 @@ WRITING = ".writing-"
 """Start of the name of a checkpoint's directory while it is written."""
 
 
+class Timing(msgspec.Struct, frozen=True):
+    """How long steps take, by which a budget in minutes is planned.
+
+    Attributes:
+        stages: seconds per step of each stage, as they were timed.
+        step: number of steps when the budget was last planned.
+        seconds: time that they had taken.
+    """
+
+    stages: tuple[float, ...]
+    step: int
+    seconds: float
+
+
 class Progress(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Progress of a run.
 
@@ -57,6 +71,7 @@ class Progress(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         finite_steps: steps since the factor was last changed.
         micro_tokens: tokens per micro-batch, from the recipe or measured.
         threads: number of threads the run was started with; with another number sums are rounded differently.
+        timing: how long steps take; None: they were not timed.
         cursor: position in the order of samples.
     """
 
@@ -69,6 +84,7 @@ class Progress(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     finite_steps: int = 0
     micro_tokens: int = 0
     threads: int = 0
+    timing: Timing | None = None
     cursor: Cursor
 
     def advance(self, tokens: int, cursor: Cursor, seconds: float) -> None:

@@ -470,7 +470,8 @@ class Trainer:
 
     def _plan(self) -> None:
         """Convert the budget into steps and print the plan."""
-        self.progress.total = self.calibration.total(self.progress, self._seconds_per_step, self.display)
+        planned = self.calibration.total(self.progress, self._seconds_per_step, self.display)
+        self.progress.total, self.progress.timing = planned
         self.feed.close()
 
     def _seconds_per_step(self, stage: int = 0) -> float:

@@ -312,3 +312,13 @@ def test_an_arm_that_failed_stops_none(inputs, tmp_path):
             (folder_of(tmp_path, cell) / RESULT).unlink()
     outcome = conclude(plan, tmp_path, MACHINE)
     assert outcome.best == [] and "Not decided: good" in outcome.recommendation[0]
+
+
+def test_an_arm_that_was_complete_before_the_race_began_has_not_stopped(inputs, tmp_path):
+    """The race names it as a loser of an arm that is too slow, but it is compared with all of its scores."""
+    plan = raced(inputs, tmp_path, {"slow": 0.9, "fast": 0.7, "also fast": 0.7}, {"slow": 9.0})
+    faked(plan, tmp_path, lambda cell: 0.9 if cell.arm == "slow" else 0.7 + 0.01 * len(cell.arm))
+    assert race(plan, tmp_path).losers.keys() == {"fast", "also fast"}
+    outcome = conclude(plan, tmp_path, MACHINE, limits(["5ms"]))
+    assert {arm.state for arm in outcome.arms} == {"complete"}
+    assert outcome.recommendation[0].startswith("Use also fast within 5 ms")

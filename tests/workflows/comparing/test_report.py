@@ -4,6 +4,7 @@ import csv
 import io
 import random
 import re
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -32,9 +33,9 @@ from unmask.workflows.comparing.pictures import (
 )
 from unmask.workflows.comparing.planner import Planner
 from unmask.workflows.comparing.recommendation import Limit, limits
-from unmask.workflows.comparing.report import as_csv, as_markdown, as_page, write_report
+from unmask.workflows.comparing.report import as_csv, as_markdown, as_page, summary, write_report
 from unmask.workflows.comparing.results import conclude, rank_correlation
-from unmask.workflows.comparing.settings import read_comparison
+from unmask.workflows.comparing.settings import Arm, read_comparison
 
 from ..html_page import HOSTILE, Page
 
@@ -267,6 +268,36 @@ def concluded(inputs, out, accuracy, **changes):
     outcome = conclude(plan, out, choose_machine("cpu", "float32"))
     write_report(outcome, out)
     return outcome
+
+
+@pytest.mark.parametrize(("design", "number"), [("fraction", 4), ("fraction", 3), ("full", 4)])
+def test_a_fraction_tells_what_its_effects_are_confounded_with(inputs, tmp_path, design, number):
+    """With three factors or fewer, it has all combinations."""
+    keys = ["encoder.layers", "encoder.heads", "masking", "layout.length"][:number]
+    factors = dict(zip(keys, ([1, 2], [1, 2], ["token", "span"], [16, 32]), strict=False))
+    outcome = concluded(inputs, tmp_path, lambda cell: 0.7, vary=factors, design=design, seeds=1)
+    for suffix in ("html", "md"):
+        text = (tmp_path / f"report.{suffix}").read_text()
+        assert ("includes what three other factors change only together" in text) == (
+            (design, number) == ("fraction", 4)
+        )
+        assert "mean over the other factors, compared with encoder.layers = 1, encoder.heads = 1" in text
+    assert len(outcome.effects) == number
+
+
+def test_the_report_of_a_first_look_has_its_scores_and_no_empty_table(inputs, published, tmp_path):
+    arms = {"one": Arm(model=str(published)), "other": Arm(recipe="bert-tiny")}
+    settings = msgspec.structs.replace(read_comparison(inputs / "pets.toml"), arms=arms)
+    plan = Planner(settings, settings.named_arms(), "float32").plan()
+    plan = replace(plan, cells=tuple(cell for cell in plan.of("look") if not cell.needs))
+    for cell in plan.cells:
+        folder_of(tmp_path, cell).mkdir(parents=True)
+        write_result(folder_of(tmp_path, cell), cell, {"score": 0.4567, "examples": 40, "elapsed": 1.0})
+    outcome = conclude(plan, tmp_path, choose_machine("cpu", "float32"))
+    printed = "\n".join(summary(outcome))
+    for text in (printed, as_markdown(outcome), as_page(outcome)):
+        assert "pets: one 0.457" in text
+        assert "behind the best" not in text and "Means of" not in text
 
 
 def test_effects_of_a_planted_design(inputs, tmp_path):

@@ -31,6 +31,10 @@ from unmask.workflows.comparing.settings import Arm, Comparison, TaskData
 Kind = Literal["look", "familiarity", "overlap", "heldout", "corpus", "pretraining", "bits", "rate", "score", "cost"]
 OUTLOOK = (0.125, 0.25, 0.5)
 """Shares of the budget that arms are also trained with, for an outlook."""
+OF_ALL: tuple[Kind, ...] = ("overlap", "heldout", "corpus")
+"""Cells of the text, which arms share."""
+SCORED: tuple[Kind, ...] = ("score", "bits")
+"""Cells that the report shows the scores of."""
 SHORT_KEY = 16
 """Number of characters of a key that name its folder."""
 
@@ -125,9 +129,10 @@ class Plan:
 
 
 class About(msgspec.Struct, frozen=True):
-    """What `cell.json` says of a cell: its name, the call of a user in which it was begun last, and how often."""
+    """What `cell.json` says of a cell: its name and kind, the call of a user that began it last, and how often."""
 
     name: str = ""
+    kind: str = ""
     attempt: str = ""
     attempts: int = 0
 

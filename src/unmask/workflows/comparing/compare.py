@@ -15,8 +15,6 @@ from typing import Any
 from unmask.data.corpus.encode import refuse_unguarded
 from unmask.data.labelled.columns import as_columns
 from unmask.data.labelled.hub_data import PREFIX, is_url, refuse_urls
-from unmask.inference.evaluation.likelihood import HEADS, lm_head
-from unmask.model.model import load_model
 from unmask.support.choices import (
     CellEngine,
     ColumnNames,
@@ -38,10 +36,19 @@ from unmask.support.workers import local_workers, new_call, work_on_ray
 from unmask.training.machine import Machine, choose_machine
 from unmask.training.runs.display import Display, duration
 from unmask.training.runs.usage import amount, check_price
-from unmask.workflows.comparing.cells import Plan, about, failure_of, result_of
+from unmask.workflows.comparing.cells import RESULT, Plan, failure_of, folder_of, result_of
 from unmask.workflows.comparing.checks import check_comparison, check_text
 from unmask.workflows.comparing.design import read_factors
 from unmask.workflows.comparing.outcome import Outcome
+from unmask.workflows.comparing.plan_checks import (
+    check_changed,
+    check_kept,
+    check_language_models,
+    check_memory,
+    check_minutes,
+    check_teachers,
+    some,
+)
 from unmask.workflows.comparing.planner import Planner
 from unmask.workflows.comparing.recommendation import limits
 from unmask.workflows.comparing.report import write_report
@@ -49,27 +56,18 @@ from unmask.workflows.comparing.results import conclude
 from unmask.workflows.comparing.settings import (
     Comparison,
     TaskData,
-    errors_of,
     read_comparison,
 )
 from unmask.workflows.comparing.work import (
-    COMPARISON,
     JOIN,
     array_script,
     bytes_kept,
     expected_seconds,
     progress_of,
     seconds_taken,
-    weights_bytes,
     work,
     write_plan,
 )
-from unmask.workflows.distillation.general import check_distillation
-
-UNTASKED = "remove it, or compare on a task"
-TRAINED = 4
-"""What weights that are trained take in memory, compared with themselves: with gradients, and two averages of the
-optimizer."""
 
 
 def compare(
@@ -231,21 +229,27 @@ def compare(
     check_text(settings.text, settings.reading)
     planner = Planner(settings, settings.named_arms(), machine.precision)
     if not settings.tasks:
-        _check_language_models(planner)
-    _check_teachers(planner)
+        check_language_models(planner)
+    check_teachers(planner)
     whole = plan = planner.plan()
+    left_out = check_changed(plan, out, recompute=recompute)
     if first:
         looks = tuple(cell for cell in plan.of("look") if not cell.needs)
         if not looks:
             raise UserError(f"{argument('first')}: no arm is a checkpoint as it is, or no task can be looked at")
         plan = replace(plan, cells=looks)
-    _check_memory(plan, machine)
-    _check_changed(plan, out, recompute=recompute)
+    check_memory(plan, machine)
+    check_minutes(planner, plan, machine)
+    lost = check_kept(plan, out, recompute=recompute)
+    if left_out:
+        display.say(f"finished before, and not in this comparison and its report: {some(left_out)}")
     planned = list(describe(plan, out, workers, price)) if dry_run else []
     if dry_run and not slurm:
         return Outcome(planned=planned)
     out.mkdir(parents=True, exist_ok=True)
     write_plan(settings, out)
+    for cell in lost:
+        (folder_of(out, cell) / RESULT).unlink(missing_ok=True)
     if slurm:
         options: dict[str, Any] = {"at_most": list(as_texts(at_most)), "price": price, "recompute": recompute}
         options |= {"quiet": quiet, "device": device, "precision": precision}
@@ -319,85 +323,3 @@ def describe(plan: Plan, out: Path, workers: int, price: float | None = None) ->
         f"{counted(len(plan.cells), 'cell')}, about {duration(left)} with {workers} at a time{cost}; their models and "
         f"corpora take about {size / 1e6:,.0f} MB, and what is being trained several times its model"
     )
-
-
-def _check_language_models(planner: Planner) -> None:
-    """Check that all arms are language models whose bits can be compared.
-
-    Raises:
-        UserError: an arm is none, or some are masked language models and others are not.
-    """
-    heads = {}
-    for name, arm in planner.arms.items():
-        if arm.trains:
-            objectives = planner.recipe(name, arm, 0, 1.0).objectives
-            heads[name] = next((head for head in HEADS if head in objectives), "")
-            if "replaced_token" in objectives or not heads[name]:
-                raise UserError(f"arm '{name}' is no language model: it gives no token a probability", remedy=UNTASKED)
-        else:
-            heads[name] = lm_head(load_model(arm.model))
-    masked = [name for name, head in heads.items() if head == "masked_lm"]
-    if others := [name for name in heads if name not in masked] if masked else []:
-        raise UserError(
-            f"'{masked[0]}' is a masked language model, and '{others[0]}' is not: their bits per character cannot be "
-            "compared",
-            remedy=UNTASKED,
-        )
-
-
-def _check_teachers(planner: Planner) -> None:
-    """Check that the students of checkpoints can learn from them.
-
-    Raises:
-        UserError: one cannot.
-    """
-    for name, arm in planner.arms.items():
-        if arm.way == "distill":
-            recipe = planner.recipe(name, arm, 0, 1.0)
-            with errors_of(name):
-                check_distillation(recipe, arm.model)
-
-
-def _check_memory(plan: Plan, machine: Machine) -> None:
-    """Check that weights, gradients and the optimizer's state of each arm fit into memory.
-
-    Raises:
-        UserError: those of an arm do not.
-    """
-    available = machine.available_memory()
-    for cell in plan.cells:
-        if cell.seed or cell.kind not in ("pretraining", "score"):
-            continue
-        needed = TRAINED * weights_bytes(cell)
-        if available and needed > available:
-            raise UserError(
-                f"arm '{cell.arm}' needs {needed / 1e9:.1f} GB for its weights and their training, more than the "
-                f"{available / 1e9:.1f} GB available",
-                remedy="remove it, or use a machine with more memory",
-            )
-
-
-def _check_changed(plan: Plan, out: Path, *, recompute: bool) -> None:
-    """Check that finished cells of an earlier comparison in the directory are those of this one, or not in it.
-
-    Raises:
-        UserError: some would be computed again, or there is something else.
-    """
-    if not (out / COMPARISON).exists():
-        if out.exists() and any(entry.name != "cells" for entry in out.iterdir() if not entry.name.startswith(".")):
-            raise UserError(
-                "is not the directory of a comparison", file=out, remedy=f"choose another {argument('out')}"
-            )
-        return
-    finished: dict[str, str] = {}
-    for path in out.glob("cells/*/result.json"):
-        finished[path.parent.name] = about(path.parent).name
-    names = {cell.name for cell in plan.cells if cell.key not in finished} & set(finished.values())
-    current = {cell.name for cell in plan.cells if cell.key in finished}
-    if (again := sorted(names - current)) and not recompute:
-        shown = "; ".join(again[:5]) + (f"; and {len(again) - 5} more" if len(again) > 5 else "")
-        raise UserError(
-            f"the comparison has changed: {len(again)} finished cells would be computed again ({shown})",
-            file=out,
-            remedy=f"pass {argument('recompute', True)}, or choose another {argument('out')}",
-        )

@@ -144,6 +144,11 @@ class LookOutcome(msgspec.Struct, frozen=True):
     scores: dict[str, float]
     agreement: float | None = None
 
+    @property
+    def order(self) -> str:
+        """The arms with their scores, best first, in words."""
+        return ", ".join(f"{name} {score:.3g}" for name, score in self.scores.items())
+
 
 class CellOutcome(msgspec.Struct, frozen=True):
     """A cell in the report, with the command that repeats it."""

@@ -323,12 +323,11 @@ class Planner:
         Raises:
             UserError: it does not suffice for a step.
         """
-        budget = read_budget(self.comparison.budget).times(share)
-        step = recipe.batch.tokens or (recipe.batch.sequences or 1) * recipe.layout.length
+        budget, step = read_budget(self.comparison.budget).times(share), step_tokens(recipe)
         unlimited = {"budget.max_minutes": False}  # of a recipe in a file, which has a budget of its own
         if budget.unit == "minutes":
             return as_recipe(recipe, {"budget.minutes": budget.amount, **unlimited})
-        tokens = budget.amount if budget.unit == "tokens" else budget.amount / self._flops(arm, recipe)
+        tokens = budget.amount if budget.unit == "tokens" else budget.amount / self.flops(arm, recipe)
         if tokens < step:
             amount = f"{budget} are" if budget.unit == "tokens" else f"{budget} are {tokens:,.0f} tokens,"
             part = "" if share == 1 else f" ({share:g} of the budget, with which the outlook begins)"
@@ -338,7 +337,7 @@ class Planner:
             )
         return as_recipe(recipe, {"budget.tokens": float(f"{tokens:.6g}"), **unlimited})
 
-    def _flops(self, arm: Arm, recipe: Recipe) -> float:
+    def flops(self, arm: Arm, recipe: Recipe) -> float:
         """Return the floating-point operations of a training step per token, with those of a teacher."""
         vocabulary = self._vocabulary(arm.model, recipe)
         if arm.way == "adapt":
@@ -406,6 +405,11 @@ class Planner:
         if getattr(recipe.encoder, "offset", 0):  # positions begin after the padding token, as in fairseq
             changes["encoder.offset"] = PADDING[self.tokenizer["kind"]] + 1
         return {**self.comparison.settings, **changes}
+
+
+def step_tokens(recipe: Recipe) -> int:
+    """Return the number of tokens of a step, at most if it has a number of sequences."""
+    return recipe.batch.tokens or (recipe.batch.sequences or 1) * recipe.layout.length
 
 
 def _unnamed(recipe: Recipe) -> dict[str, Any]:

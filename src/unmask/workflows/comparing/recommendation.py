@@ -111,7 +111,7 @@ def recommend(
         tasks: the tasks; without any, scores are minus the bits of held-out text.
     """
     wording = BY_SCORE if tasks else BY_BITS
-    allowed = [arm for arm in within_limits if arm.name in complete]
+    allowed = complete_arms(within_limits)
     within = f" within {' and '.join(map(str, restrictions))}" if restrictions else ""
     scored = {arm.name: complete[arm.name] for arm in allowed}
     unsettled = [name for name in compare_arms({**scored, **stopped}).contenders if name in stopped] if stopped else []
@@ -168,6 +168,11 @@ def recommend(
     first = f"Too close to call between {listed(contenders)}{within}. Take {cheapest.name}, {why}."
     names = [cheapest.name, *(arm.name for arm in group if arm.name != cheapest.name)]
     return [first, f"{best} {score}, {unsure}"], names
+
+
+def complete_arms(arms: Sequence[ArmOutcome]) -> list[ArmOutcome]:
+    """Return the arms that have all their scores, which alone can be recommended."""
+    return [arm for arm in arms if arm.state == "complete"]
 
 
 def is_above(low: float, constant: float) -> bool:

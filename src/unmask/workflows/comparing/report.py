@@ -7,6 +7,7 @@ import io
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from importlib import resources
+from math import prod
 from pathlib import Path
 
 import msgspec
@@ -16,6 +17,7 @@ from unmask.support.errors import counted
 from unmask.support.html_page import html_page
 from unmask.training.runs.display import duration
 from unmask.workflows.comparing.cells import BITS
+from unmask.workflows.comparing.design import combined
 from unmask.workflows.comparing.outcome import ArmOutcome, Estimate, Outcome, Prospect, TaskScore
 from unmask.workflows.comparing.pictures import Point, curves, intervals, scatter
 
@@ -84,6 +86,11 @@ def cells_of(outcome: Outcome, arm: ArmOutcome) -> list[str]:
     return [arm.name, *scores, behind, *bits, size, latency, text, *learning]
 
 
+def _only_looks(outcome: Outcome) -> bool:
+    """Return whether a first look is all that there is: arms have no row of a table then."""
+    return bool(outcome.looks) and all(arm.state == "unfinished" and not arm.scores for arm in outcome.arms)
+
+
 def _has_middle(outcome: Outcome) -> bool:
     return bool(outcome.tasks) and any(arm.interquartile for arm in outcome.arms)
 
@@ -97,15 +104,15 @@ def as_markdown(outcome: Outcome) -> str:
     heads, digits = columns(outcome), 1 if outcome.tasks else 3
     lines = ["# Which encoder?", "", *(line for text in outcome.recommendation for line in (text, ""))]
     lines += [line for warning in outcome.warnings for line in (f"**{warning}**", "")]
-    lines += [_row(heads), "|---" * len(heads) + "|", *(_row(cells_of(outcome, arm)) for arm in outcome.arms)]
+    if not _only_looks(outcome):
+        lines += [_row(heads), "|---" * len(heads) + "|", *(_row(cells_of(outcome, arm)) for arm in outcome.arms)]
     lines += ["", *(f"- {arm.name}: {arm.how} {_cost(arm)}" for arm in outcome.arms), ""]
     lines += [*(line for task in outcome.tasks for line in (_facts(outcome, task), "")), _about(outcome), ""]
     if outcome.effects:
-        lines += [_row(CHANGES), "|---" * len(CHANGES) + "|", *map(_row, _changes(outcome)), ""]
+        lines += [_compared(outcome), "", _row(CHANGES), "|---" * len(CHANGES) + "|", *map(_row, _changes(outcome)), ""]
     for look in outcome.looks:
-        order = ", ".join(f"{name} {score:.3g}" for name, score in look.scores.items())
         agreement = "" if look.agreement is None else f"; rank correlation with the final order {look.agreement:.2f}"
-        lines += [f"First look at {look.task}: {order}{agreement}.", ""]
+        lines += [f"First look at {look.task}: {look.order}{agreement}.", ""]
     if outcome.prospects:
         lines += ["Extrapolation, intervals of 80 %:", "", "| arm | budget | score |", "|---|---|---|"]
         lines += [_row([each.arm, _more(each), _estimate(each.score, digits)]) for each in outcome.prospects]
@@ -154,7 +161,7 @@ def as_page(outcome: Outcome) -> str:
     parts = ['<div class="recommendation">', *(f"<p>{escape(text)}</p>" for text in outcome.recommendation), "</div>"]
     parts += [f'<p class="warning">{escape(warning)}</p>' for warning in outcome.warnings]
     parts += _quality_and_cost(outcome, scored)
-    parts += ["<h2>The arms</h2>", _table(outcome), "<ul>"]
+    parts += ["<h2>The arms</h2>", "" if _only_looks(outcome) else _table(outcome), "<ul>"]
     parts += [
         f"<li><strong>{escape(arm.name)}</strong>: {escape(arm.how)} {escape(_cost(arm))}"
         f"{f' <em>Failed: {escape(arm.error)}</em>' if arm.error else ''}</li>"
@@ -249,12 +256,23 @@ def _effects(outcome: Outcome) -> list[str]:
         Point(f"{effect.factor}: {effect.value}", 0, effect.change, effect.change.low > 0 or effect.change.high < 0)
         for effect in outcome.effects
     ]
-    base = ", ".join(dict.fromkeys(f"{effect.factor} = {effect.baseline}" for effect in outcome.effects))
-    changed = "score" if outcome.tasks else "bits per character"
-    others = "one factor at a time" if outcome.settings.get("design") == "single" else "mean over the other factors"
-    caption = f"Change of the {changed}, {others}, compared with {base}."
-    picture = figure(intervals(points, f"change of the {changed}"), caption)
+    picture = figure(intervals(points, f"change of the {_changed(outcome)}"), _compared(outcome))
     return ["<h2>What each choice changes</h2>", picture, _html_table(CHANGES, _changes(outcome))]
+
+
+def _changed(outcome: Outcome) -> str:
+    return "score" if outcome.tasks else "bits per character"
+
+
+def _compared(outcome: Outcome) -> str:
+    """Return in words what the effects are changes of, compared with what, and what they are confounded with."""
+    design, factors = outcome.settings.get("design"), outcome.settings.get("vary", {})
+    base = ", ".join(dict.fromkeys(f"{effect.factor} = {effect.baseline}" for effect in outcome.effects))
+    others = "one factor at a time" if design == "single" else "mean over the other factors"
+    text = f"Change of the {_changed(outcome)}, {others}, compared with {base}."
+    if design == "fraction" and len(combined(factors, design)) < prod(map(len, factors.values())):
+        text += " Not all combinations were trained: a change includes what three other factors change only together."
+    return text
 
 
 def _prospects(outcome: Outcome) -> list[str]:
@@ -299,13 +317,12 @@ def _looks(outcome: Outcome) -> list[str]:
         return []
     parts = ["<h2>The first look</h2>"]
     for look in outcome.looks:
-        order = ", ".join(f"{name} ({score:.3g})" for name, score in look.scores.items())
         agreement = (
             ""
             if look.agreement is None
             else f" The rank correlation of this order with the final one is {look.agreement:.2f}."
         )
-        parts.append(f"<p>{escape(look.task)}: {escape(order)}.{agreement}</p>")
+        parts.append(f"<p>{escape(look.task)}: {escape(look.order)}.{agreement}</p>")
     parts.append(
         '<p class="muted">Scores of features without training, before fine-tuning: H-score, or LogME for '
         "regression.</p>"
@@ -375,11 +392,13 @@ def _about(outcome: Outcome) -> str:
         )
     tested = "test examples" if outcome.tasks else "documents"
     used = f"All cells together used {outcome.used}. " if outcome.used else ""
+    where = f"{used}{machine}. unmask {outcome.versions.get('unmask', '')}."
+    if _only_looks(outcome):
+        return where
     return (
         f"Means of {seeds}; {budget}intervals of 95 % include the variation over seeds and over {tested}; those "
         "of 'behind the best' hold for all arms at once. What a checkpoint cost before is not counted. "
-        f"{bits}Speed was measured last, while nothing else of the comparison ran. {used}{machine}. "
-        f"unmask {outcome.versions.get('unmask', '')}."
+        f"{bits}Speed was measured last, while nothing else of the comparison ran. {where}"
     )
 
 
@@ -424,6 +443,8 @@ def summary(outcome: Outcome) -> Iterable[str]:
     """Yield the lines that the command prints."""
     yield from outcome.recommendation
     yield from (f"warning: {warning}" for warning in outcome.warnings)
+    if _only_looks(outcome):
+        return
     heads = columns(outcome)[: 3 + len(outcome.tasks)]
     rows = [cells_of(outcome, arm)[: len(heads)] for arm in outcome.arms]
     widths = [max(len(row[number]) for row in [heads, *rows]) for number in range(len(heads))]

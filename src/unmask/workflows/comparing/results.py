@@ -47,7 +47,7 @@ from unmask.workflows.comparing.outcome import (
     TaskScore,
 )
 from unmask.workflows.comparing.prospects import by_examples, effects, more_examples, prospects, signed
-from unmask.workflows.comparing.recommendation import Limit, recommend
+from unmask.workflows.comparing.recommendation import Limit, complete_arms, recommend
 from unmask.workflows.comparing.scores import Scores, race
 from unmask.workflows.comparing.settings import Arm, read_budget
 
@@ -76,29 +76,27 @@ def conclude(
     """
     scores = Scores(plan, out)
     overall = scores.overall()
-    complete = {arm: scored for arm, scored in overall.items() if len(scored.seeds) == plan.comparison.seeds}
     states = {name: _state(scores, name)[0] for name in overall}
+    complete = {name: scored for name, scored in overall.items() if states[name] == "complete"}
     ranked = {name: scored for name, scored in overall.items() if states[name] in ("complete", "stopped")} or overall
     compared = compare_arms(ranked) if ranked else None
     standings = {standing.name: standing for standing in (compared.standings if compared else ())}
-    finished = {name: scored for name, scored in ranked.items() if name in complete}
-    if 0 < len(finished) < len(ranked):  # as they are recommended: without arms that have fewer seeds
-        standings |= {standing.name: standing for standing in compare_arms(finished).standings}
+    if 0 < len(complete) < len(ranked):  # as they are recommended: without arms that have fewer seeds
+        standings |= {standing.name: standing for standing in compare_arms(complete).standings}
     costs = {
         name: result for cell in plan.of("cost") if (result := result_of(out, cell)) for name in plan.owners[cell.key]
     }
     arms = [_arm(scores, name, standings.get(name), _engines(costs, name)) for name in plan.arms]
     arms.sort(key=lambda arm: (arm.score is None, arm.state == "stopped", -(arm.score.mean if arm.score else 0)))
     within = [arm for arm in arms if all(limit.holds(arm) for limit in restrictions)]
-    allowed = [arm for arm in within if arm.name in complete]
-    stopped = {name: overall[name] for name in _stopped_by_others(scores, within, allowed)}
+    stopped = {name: overall[name] for name in _stopped_by_others(scores, within)}
     tasks = _tasks(scores)
     recommendation, best = recommend(within, restrictions, complete, stopped, tasks)
     looks = looks_of(scores)
     if looks and not overall:
-        orders = "; ".join(f"for {look.task}: {', '.join(look.scores)}" for look in looks)
+        orders = "; ".join(f"for {look.task}: {look.order}" for look in looks)
         recommendation = [
-            f"A first look at features, without training, {orders}.",
+            f"A first look at features, without training, by H-score (LogME for regression), {orders}.",
             "Such an order is a hint: train the first few by the same comparison.",
         ]
     notes = list(compared.notes) if compared else []
@@ -148,16 +146,16 @@ def _recipes(plan: Plan, out: Path) -> dict[str, str]:
     }
 
 
-def _stopped_by_others(scores: Scores, within: Sequence[ArmOutcome], allowed: Sequence[ArmOutcome]) -> list[str]:
-    """Return the names of arms within the limits that a race stopped in favor of one that is not allowed."""
-    plan, names = scores.plan, {arm.name for arm in allowed}
+def _stopped_by_others(scores: Scores, within: Sequence[ArmOutcome]) -> list[str]:
+    """Return the names of arms within the limits that a race stopped in favor of one that cannot be recommended."""
+    plan, names = scores.plan, {arm.name for arm in complete_arms(within)}
     losers = race(plan, scores.out).losers if plan.comparison.race else {}
     stopped = []
     for arm in within:
         better = arm.name
         while better in losers:
             better = losers[better]
-        if arm.name in losers and better not in names:
+        if arm.state == "stopped" and arm.name in losers and better not in names:
             stopped.append(arm.name)
     return stopped
 
@@ -270,7 +268,7 @@ def _state(scores: Scores, name: str) -> tuple[str, str]:
 def _behind(standing: Standing) -> Estimate:
     """Return how far an arm is behind the best one."""
     low, high = sorted(-end for end in standing.difference_interval)
-    return Estimate(-standing.difference, low, high)
+    return Estimate(0.0 - standing.difference, low, high)
 
 
 def describe(arm: Arm, budget: str) -> str:

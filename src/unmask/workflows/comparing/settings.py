@@ -85,15 +85,16 @@ class Budget(msgspec.Struct, frozen=True):
     @property
     def written(self) -> str:
         """The budget, rounded up, as `read_budget` reads it."""
-        unit = {"minutes": "min", "tokens": "tok", "flops": "flop"}[self.unit]
-        size = 10.0 ** (math.floor(math.log10(self.amount)) - 3)  # four digits
-        return f"{math.ceil(self.amount / size) * size:g}{unit}"
+        amount, unit = self.amount, {"minutes": "min", "tokens": "tok", "flops": "flop"}[self.unit]
+        if self.unit == "minutes" and amount < 1:
+            amount, unit = 60 * amount, "s"
+        size = 10.0 ** (math.floor(math.log10(amount)) - 3)  # four digits
+        return f"{math.ceil(amount / size) * size:g}{unit}"
 
     def __str__(self) -> str:
         if self.unit == "minutes":
-            if self.amount < 1:
-                return f"{60 * self.amount:g} seconds"
-            return f"{self.amount:g} minute{'' if self.amount == 1 else 's'}"
+            amount, unit = (60 * self.amount, "second") if self.amount < 1 else (self.amount, "minute")
+            return f"{amount:g} {unit}{'' if amount == 1 else 's'}"
         return f"{self.amount:,.0f} tokens" if self.unit == "tokens" else f"{self.amount:.3g} FLOPs"
 
 
