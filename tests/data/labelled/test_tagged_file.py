@@ -119,8 +119,8 @@ def test_irregular_entities_are_read_as_by_conlleval_and_counted(tmp_path):
     assert TokenClassification().read([tmp_path / "a"], columns={}, notes=notes) == sentences
     (remark,) = notes
     assert remark == (
-        f"{tmp_path / 'a'}: 2 entities deviate from the tagging scheme of the file (I- without B-, for example), the "
-        "first in the sentence of line 4; they are read as conlleval does"
+        f"{tmp_path / 'a'}: 2 entities outside the tagging scheme of the file (I- without B-, for example), the "
+        "first in the sentence of line 4; read as conlleval does"
     )
     read(tmp_path / "b", CONLL)
     TokenClassification().read([tmp_path / "b"], columns={}, notes=notes)

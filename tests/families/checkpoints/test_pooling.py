@@ -65,7 +65,7 @@ TEXTS = ["A man is playing a guitar.", "Someone plays music!", "The stock market
 def test_vectors_are_those_of_the_published_model(minilm, tmp_path):
     predictor = load(minilm, device="cpu")
     assert predictor.model.pooling == Pooling(kind="mean", normalize=True, length=256)
-    with pytest.warns(InputWarning, match="1 of 3 texts are longer than 256 tokens"):
+    with pytest.warns(InputWarning, match="1 of 3 texts is longer than 256 tokens"):
         found = predictor.embed(TEXTS)
     tokenizer = transformers.AutoTokenizer.from_pretrained(minilm)
     theirs = transformers.AutoModel.from_pretrained(minilm).eval()

@@ -30,7 +30,9 @@ PAIRS = (
 TEXTS = ("text", "sentence", "review", "content", "text_a")
 """Names of the text column, if a file has no pairs."""
 PRODIGY = "_task_hash"
-"""A key of all records of Prodigy, whose `answer` says whether the label is that of the text."""
+"""A key of all records of Prodigy, unless they were exported without it."""
+ANSWER, REJECTED = "answer", ("reject", "ignore")
+"""The key of Prodigy's records that says whether a label was right; if it was not, or nobody knew."""
 SECONDS = ("answer", "response", "context", "passage", "evidence", "hypothesis", "positive")
 """Names of what may be the second text of a pair whose first one is called something else."""
 LABELS = ("label", "labels", "gold_label", "class", "sentiment", "Quality", "is_duplicate", "entailment_judgment")
@@ -209,6 +211,11 @@ class Wanted:
     columns: Mapping[str, str]
     fields: Fields
     gold: bool = True
+
+    def rejects(self, answer: object) -> bool:
+        """Return whether a row is left out because of its `ANSWER`, unless that is itself a label or a text."""
+        chosen = (name for named in self.columns.values() for name in named.split(","))
+        return self.gold and answer in REJECTED and ANSWER not in chosen
 
     def numbered(self, name: str) -> SelectedColumns | None:
         """Return the columns if they are given as numbers, which imply that there is no header; None otherwise.

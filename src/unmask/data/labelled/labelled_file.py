@@ -19,7 +19,7 @@ from typing import Any, TypeGuard
 
 import msgspec
 
-from unmask.data.labelled.columns import PRODIGY, SINGLE, Fields, SelectedColumns, Wanted
+from unmask.data.labelled.columns import ANSWER, SINGLE, Fields, SelectedColumns, Wanted
 from unmask.data.labelled.delimited import OWN, SEPARATORS, DelimitedFile, Line, distinct_names
 from unmask.data.labelled.json_file import suffix_of
 from unmask.data.labelled.label_cells import Cell, check_decoded, check_name
@@ -29,7 +29,7 @@ from unmask.data.labelled.retrieval_files import find_collection
 from unmask.data.labelled.row_labels import Labels, RowLabels, Vote
 from unmask.data.labelled.table import ExampleTable, Source
 from unmask.data.text.files import display_name, read_text_lines
-from unmask.support.errors import EmptySource, UserError, counted, nearest
+from unmask.support.errors import EmptySource, UserError, counted, counted_as, nearest
 from unmask.support.messages import argument, call
 from unmask.support.urls import address_of
 
@@ -198,7 +198,8 @@ def iterate_rows(
         label_notes = row_labels.notes()
         if notes is not None:
             notes += separators + label_notes
-            notes += [f"{name}: omitted, as the format specifies: {count:,} {what}" for what, count in omitted.items()]
+            for what, count in omitted.items():
+                notes.append(f"{name}: omitted, as the format specifies: {counted_as(count, what)}")
 
 
 def is_plain(path: Source, kind: str | None) -> TypeGuard[str | Path]:
@@ -310,6 +311,7 @@ def _read(table: DelimitedFile, wanted: Wanted, row_labels: RowLabels, omitted: 
     if header is None:
         wanted.check_no_header(selected, first[1], name, first[0])
     names = distinct_names(header) if header else [str(number) for number in range(width)]
+    answers = names.index(ANSWER) if ANSWER in names else -1
     for line, cells in remaining:
         if cells == header:
             raise UserError(
@@ -330,6 +332,9 @@ def _read(table: DelimitedFile, wanted: Wanted, row_labels: RowLabels, omitted: 
                 line=line,
                 remedy=remedy if len(cells) > width else "complete or remove the row",
             )
+        if answers >= 0 and wanted.rejects(answer := cells[answers].strip()):
+            omitted[f"texts whose answer is '{answer}'"] += 1
+            continue
         labels = row_labels.read(selected, cells, line)
         chosen = {column: cells[index].strip() for column, index in selected.indices.items()}
         if row := _row(chosen, name, line, selected, omitted, labels):
@@ -386,7 +391,7 @@ def _read_records(
     headers: dict[str, str] = {}  # what our columns are named in the first record
     names, selected = list[str](), SelectedColumns({})
     for number, record in read_records(source, kind):
-        if wanted.gold and PRODIGY in record and (answer := record.get("answer")) in ("reject", "ignore"):
+        if wanted.rejects(answer := record.get(ANSWER)):
             omitted[f"texts whose answer is '{answer}'"] += 1
             continue
         if names != [*record]:
