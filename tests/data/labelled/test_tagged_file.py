@@ -81,7 +81,7 @@ def test_predicted_tags_beside_gold_ones_are_not_taken_for_them(tmp_path, separa
     assert [one.tags for one in read(tmp_path / "a", label="1")] == [("B-ORG", "O"), ("O", "B-LOC")]
     assert [one.tags for one in read(tmp_path / "a", label="2")] == [("O", "O"), ("O", "B-ORG")]
     assert len(read(tmp_path / "a", gold=False)) == 2
-    with pytest.raises(UserError, match="the same tags, such as DT: .* number from 0, as in columns=.*label.*1"):
+    with pytest.raises(UserError, match=r"the same tags, such as DT: .* number from 0, as in columns=.*label.*1"):
         read(tmp_path / "a", "the DT DT\ndog NN NN\nbarks VB NN\n")
 
 

@@ -150,8 +150,8 @@ def warn_of_classifier(directory: Path) -> None:
     root = root_of(directory)
     if any((root / name).exists() for name in SETFIT):
         warnings.warn(
-            f"{root}: SetFit's classifier ({SETFIT[0]}) is not read, as a pickle can execute code: this model only makes "
-            "vectors of texts; to classify, fine-tune it for classification on the examples of that classifier",
+            f"{root}: SetFit's classifier ({SETFIT[0]}) is not read, as a pickle can execute code: the model makes "
+            "vectors of texts alone; to classify, fine-tune it for classification on the examples of that classifier",
             InputWarning,
             stacklevel=2,
         )
