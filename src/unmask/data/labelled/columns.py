@@ -149,6 +149,7 @@ class Fields:
         negatives: whether texts that do not belong to the first one are read, if there are columns of them; see
             negatives.py.
         soft: whether a label may be a distribution; see data/labelled/row_labels.py.
+        weights: whether an example may have a weight in the loss, if `columns` names its column.
     """
 
     labels: tuple[str, ...] = LABELS
@@ -157,6 +158,7 @@ class Fields:
     optional: bool = False
     negatives: bool = False
     soft: bool = False
+    weights: bool = False
 
 
 SINGLE = Fields()
