@@ -14,7 +14,8 @@ def test_the_pooler_is_stored_with_its_head(tmp_path, kind, head):
     encoder = FAMILIES[kind].settings(layers=1, width=16, heads=2, positions=32, feed_forward=16).build(50)
     for parameter in encoder.parameters():
         parameter.data += torch.randn_like(parameter)
-    tensors = {"out.weight": torch.randn(1, 16), "out.bias": torch.randn(1)}
+    rows = 2 if head == "sentence_order" else 1
+    tensors = {"out.weight": torch.randn(rows, 16), "out.bias": torch.randn(rows)}
     write(tmp_path, encoder, {head: tensors})
     stored = read(tmp_path)
     torch.testing.assert_close(dict(stored.heads[head]), tensors)
