@@ -14,7 +14,7 @@ from .conftest import run
 
 @pytest.fixture
 def vectors(small):
-    with pytest.warns(unmask.InputWarning, match="1 of 3 texts are longer than 16 tokens"):
+    with pytest.warns(unmask.InputWarning, match="1 of 3 texts is longer than 16 tokens"):
         return unmask.load(small / "model", device="cpu").embed(["the dog", "the cat near the sea", "the garden " * 20])
 
 
@@ -22,7 +22,7 @@ def test_vectors_of_a_file(small, vectors, tmp_path):
     given = ("embed", "--model", small / "model", "--data", small / "texts.txt", "--out")
     printed = run(*given, tmp_path / "a.npy").err
     assert f"3 vectors of {vectors.shape[1]} numbers: {tmp_path / 'a.npy'}" in printed
-    assert "1 of 3 texts are longer than 16 tokens and were cut" in printed
+    assert "1 of 3 texts is longer than 16 tokens and was cut" in printed
     assert np.allclose(np.load(tmp_path / "a.npy"), vectors, atol=1e-6)
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
     run(*given, tmp_path / "b.safetensors", "--no-normalize", "--pooling", "cls")

@@ -20,7 +20,7 @@ def test_layers_of_texts(small, tmp_path, capsys):
     output = capsys.readouterr()
     assert output.out == ""
     assert f"tokens of 3 texts: {tmp_path / 'a'}/features.safetensors" in output.err
-    assert "1 of 3 texts are longer than 16 tokens" in output.err
+    assert "1 of 3 texts is longer than 16 tokens" in output.err
     found, again = (load_file(tmp_path / name / "features.safetensors") for name in ("a", "b"))
     texts = ["the dog", "the cat near the sea", "the garden " * 20]
     expected = unmask.load(small / "model", device="cpu").features(texts, [0, -1])

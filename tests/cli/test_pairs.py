@@ -69,7 +69,7 @@ def test_omitted_rows_are_reported_and_the_order_of_the_labels_is_kept(models):
     assert "newly initialized" not in messages["first"], "the head is the model's, as the labels are the same"
     config = json.loads((here / "first" / "model" / "config.json").read_text())
     assert config["id2label"] == {"0": "entailment", "1": "neutral", "2": "contradiction"}
-    assert f"{here / 'sts.tsv'}: omitted, as the format specifies: 1 pairs without a label" in messages["number"]
+    assert f"{here / 'sts.tsv'}: omitted, as the format specifies: 1 pair without a label" in messages["number"]
     assert "36 training examples, 4 evaluation examples\n" in messages["number"]
     assert "the regression head (its own is for entailment, neutral, contradiction)" in messages["number"]
 
@@ -79,7 +79,7 @@ def test_evaluate_pairs(models):
     output, messages = run("evaluate", "--model", here / "first", "--data", here / "test.jsonl", "--json")
     result = json.loads(output)
     omitted, *constant = messages.splitlines()
-    assert omitted == f"{here / 'test.jsonl'}: omitted, as the format specifies: 1 pairs without a label"
+    assert omitted == f"{here / 'test.jsonl'}: omitted, as the format specifies: 1 pair without a label"
     assert all(line.endswith("predicted for all 29 examples: the model tells none of them apart") for line in constant)
     assert (result["examples"], result["labels"]) == (29, list(NLI))
     assert result["notes"] == [omitted, *constant]

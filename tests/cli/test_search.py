@@ -69,12 +69,12 @@ REFUSED = {
     "test.tsv:4: 'd1' is judged twice": {"qrels": [("q1", "d1", 1)]},
 }
 COUNTED = {
-    "1 of 3 judged documents are not in corpus.jsonl and count as not found": {"qrels": [("q1", "d9", 1)]},
-    "documents: 1 of 5 texts are longer than 16 tokens and were cut": {"corpus": [("d5", LONG)]},
-    "queries: 1 of 3 texts are longer than": {"queries": [("q3", LONG)], "qrels": [("q3", "d2", 1)]},
-    "1 of 5 documents have the text of an earlier one": {"corpus": [("d5", CORPUS["d2"])]},
-    "1 of 5 documents are empty": {"corpus": [("d5", "")]},
-    "1 of 3 judged queries have no relevant document": {"queries": [("q3", "rain")], "qrels": [("q3", "d2", 0)]},
+    "1 of 3 judged documents is not in corpus.jsonl and is counted as not found": {"qrels": [("q1", "d9", 1)]},
+    "documents: 1 of 5 texts is longer than 16 tokens and was cut": {"corpus": [("d5", LONG)]},
+    "queries: 1 of 3 texts is longer than": {"queries": [("q3", LONG)], "qrels": [("q3", "d2", 1)]},
+    "1 of 5 documents has the text of an earlier one": {"corpus": [("d5", CORPUS["d2"])]},
+    "1 of 5 documents is empty": {"corpus": [("d5", "")]},
+    "1 of 3 judged queries has no relevant document": {"queries": [("q3", "rain")], "qrels": [("q3", "d2", 0)]},
 }
 
 

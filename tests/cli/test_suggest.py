@@ -15,7 +15,7 @@ def test_suggest(line, tmp_path):
     output, errors = run_fork("suggest", "--model", line / "tuned", *options, "--labelled", line / "train.tsv")
     assert output == ""
     assert errors.splitlines()[-2:] == [
-        "3 of 5 texts equal a text before them, or a labeled one",
+        "3 of 5 texts are the same as a previous or a labeled one",
         f"2 suggestions of 5 texts: {tmp_path / 'next.csv'}",
     ]
     header, *rows = (tmp_path / "next.csv").read_text().splitlines()

@@ -35,8 +35,8 @@ def test_evaluate(here):
     assert "  f1 " in output.out
     assert "  PER " in output.out
     assert output.err == (
-        f"{here / 'train.conll'}: 1 entities deviate from the tagging scheme of the file (I- without B-, for example), "
-        "the first in the sentence of line 97; they are read as conlleval does\n"
+        f"{here / 'train.conll'}: 1 entity outside the tagging scheme of the file (I- without B-, for example), "
+        "the first in the sentence of line 97; read as conlleval does\n"
     )
 
 

@@ -93,7 +93,7 @@ def test_explanations_change_no_prediction_and_name_the_words_as_given(make):
 def test_a_text_without_words_and_one_word(make):
     predictor = Predictor(make(), CPU)
     for method in ("occlusion", "integrated-gradients"):
-        with pytest.warns(InputWarning, match="texts are empty"):
+        with pytest.warns(InputWarning, match="1 of 2 texts is empty"):
             empty, single = predictor.predict(["", "dog"], explain=method)
         assert [len(one.explanations[0].words) for one in (empty, single)] == [0, 1]
     assert total(single.explanations[0]) == pytest.approx(
@@ -191,7 +191,7 @@ def test_the_number_of_scores_is_bounded(make, monkeypatch):
     monkeypatch.setattr(explanation, "MAX_OCCLUDED", 7)
     predictor = Predictor(make(), CPU)
     predictor.predict(["the dog"], explain="occlusion")  # 2 words, 3 × 2 scores
-    with pytest.warns(InputWarning, match="^1 of 2 texts have too many words to be explained, with so many scores"):
+    with pytest.warns(InputWarning, match="^1 of 2 texts has too many words to be explained, with so many scores"):
         long, short = predictor.predict(["the dog sees", "the dog"], explain="occlusion")
     assert not long.explanations and short.explanations
 

@@ -213,6 +213,8 @@ def test_a_recurrent_downstream_model_is_refused_and_its_encoder_is_exported(mak
 def test_means_of_texts_are_exported(make, tmp_path, format):
     manifest = write(make(settings=MEANS), tmp_path, format)
     assert manifest.difference < 1e-4 < manifest.scale
+    given = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")(TEXTS)
+    assert {*load(tmp_path / "out").backend.engine.names} == {*given}  # no segment ids
 
 
 def test_the_tokenizer_beside_a_program_pads_where_it_may(make, tmp_path):

@@ -104,7 +104,7 @@ def test_the_file_holds_the_same(predictor, tmp_path, monkeypatch):
     assert (about["layers"], about["texts"], about["cut"]) == ("0,3", "5", "1")
     tokens, notes = counts
     assert tokens == len(expected.values)
-    assert notes[0] == "1 of 5 texts are longer than 32 tokens and were cut"
+    assert notes[0] == "1 of 5 texts is longer than 32 tokens and was cut"
     assert [path.name for path in (tmp_path / "new").iterdir()] == [FILE]
     assert np.array_equal(open_table(tmp_path / "new" / FILE), expected.values.numpy())
 

@@ -104,7 +104,7 @@ def test_truncated_texts_are_reported(make, kind):
     assert [one.cut for one in found] == [False, True, True]
     written = [json.loads(msgspec.json.encode(one)) for one in found]
     assert "cut" not in written[0] and written[1]["cut"] is True
-    with pytest.warns(InputWarning, match="1 of 1 pairs are longer than 12 tokens and were cut"):
+    with pytest.warns(InputWarning, match="1 of 1 pair is longer than 12 tokens and was cut"):
         assert predictor.predict("the dog", "the cat " * 20)[0].cut
 
 
@@ -124,7 +124,7 @@ def test_an_empty_text_is_counted(make, kind, nothing):
     with pytest.warns(InputWarning, match="^2 of 3 texts are empty$"):
         assert len(predictor.predict(["the dog", nothing, nothing])) == 3
     if kind == "token-classification":
-        with pytest.warns(InputWarning, match="^1 of 1 texts are empty$"):
+        with pytest.warns(InputWarning, match="^1 of 1 text is empty$"):
             assert predictor.tag(nothing).entities == []
 
 
@@ -134,14 +134,14 @@ def test_notes_and_warnings_are_not_both_given(make):
         warnings.simplefilter("error")
         predictor.run(predictor.task.from_texts(["the dog " * 20, ""]), notes)
         predictor.run(predictor.task.from_texts(["the dog " * 20, ""]))
-    assert notes == ["1 of 2 texts are longer than 12 tokens and were cut", "1 of 2 texts are empty"]
+    assert notes == ["1 of 2 texts is longer than 12 tokens and was cut", "1 of 2 texts is empty"]
 
 
 def test_the_command_line_prints_notes(make, tmp_path, capsys):
     save_model(tmp_path / "model", make(), "card")
     assert main(["predict", "--model", str(tmp_path / "model"), "the dog " * 20, "", "dog", "--json"]) == 0
     output, errors = capsys.readouterr()
-    assert errors.splitlines() == ["1 of 3 texts are longer than 12 tokens and were cut", "1 of 3 texts are empty"]
+    assert errors.splitlines() == ["1 of 3 texts is longer than 12 tokens and was cut", "1 of 3 texts is empty"]
     assert [json.loads(line).get("cut") for line in output.splitlines()] == [True, None, None]
 
 
@@ -149,10 +149,10 @@ def test_empty_and_truncated_rows_of_labeled_files_are_noted(make, tmp_path):
     path = tmp_path / "rows.tsv"
     path.write_text("text\tlabel\nthe dog\tyes\n\u200b\tno\n" + "the dog " * 20 + "\tno\n")
     notes = evaluate_task(Predictor(make(), CPU), path)["notes"]
-    assert notes[:2] == ["1 of 3 texts are longer than 12 tokens and were cut", "1 of 3 texts are empty"]
+    assert notes[:2] == ["1 of 3 texts is longer than 12 tokens and was cut", "1 of 3 texts is empty"]
     rows = [Row({"text": text, "label": "yes"}, "a.tsv", 1) for text in ("the dog", "\u200b")]
     assert Classification(length=12).frame(make().tokenizer, rows, ("no", "yes"), gold=True).notes == (
-        "1 of 2 texts are empty",
+        "1 of 2 texts is empty",
     )
 
 

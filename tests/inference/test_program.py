@@ -1,12 +1,16 @@
 """A program computes on padded tensors what the backend computes on ragged batches."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
 
 from unmask.data.batches.frame import Frame
+from unmask.families import FAMILIES
 from unmask.inference.backend import TorchBackend
 from unmask.inference.program import FEATURES, ProgramSignature, build_program, default_head, probes
+from unmask.model.model import Model, build_encoder
 from unmask.support.durable import refuse_filled
 from unmask.support.errors import UserError
 
@@ -40,6 +44,19 @@ def test_a_program_ignores_padding(make, kind, settings):
         found = torch.stack(outputs, -1)[0] if isinstance(outputs, tuple) else outputs[0]
         found = found[None] if signature.per_text else found[: len(sample)]
         np.testing.assert_allclose(found.numpy(), expected, atol=2e-5)
+
+
+@pytest.mark.parametrize("kind", sorted(FAMILIES.keys() - {"elmo"}))
+def test_the_inputs_are_those_that_the_saved_tokenizer_gives(tokenizer, tmp_path, kind):
+    inner = {} if kind == "gpt" else {"feed_forward": 16}
+    settings = FAMILIES[kind].settings(layers=1, width=16, heads=2, positions=32, **inner)
+    model = Model(build_encoder(settings, tokenizer.size), tokenizer, {})
+    program, _ = build_program(model, TorchBackend(model, CPU), FEATURES)
+    model.tokenizer.save(tmp_path, summary=settings.summary, segments=settings.segments > 1)
+    assert {*program.inputs} == {*json.loads((tmp_path / "tokenizer_config.json").read_text())["model_input_names"]}
+    ids = torch.arange(14).view(2, 7)
+    expected = program(ids, torch.ones_like(ids), torch.zeros_like(ids))
+    torch.testing.assert_close(program(ids, torch.ones_like(ids)), expected)
 
 
 def test_without_a_task_the_masked_lm_head_or_the_last_layer_is_exported(make):

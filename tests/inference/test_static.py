@@ -162,7 +162,7 @@ def test_the_tokenizer_is_read_as_it_is(directories, tmp_path):
 
 
 def test_it_is_used_as_a_model_of_vectors(directories, tmp_path, capsys):
-    with pytest.warns(UserWarning, match="1 of 5 texts are empty"):
+    with pytest.warns(UserWarning, match="1 of 5 texts is empty"):
         vectors = load(directories[1], device="cpu").embed(TEXTS)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), [1, 1, 1, 1, 0], atol=1e-5)
     path = tmp_path / "collection"

@@ -58,7 +58,7 @@ def assert_same_predictions(directory, labels):
     assert pipeline.labels == labels == tuple(config.id2label[number] for number in range(len(labels)))
     assert config.label2id == {label: number for number, label in enumerate(labels)}
     assert torch.pdist(expected).min() > 1e-3  # predictions differ between the texts
-    with pytest.warns(InputWarning, match="^1 of 4 texts are longer than 64 tokens and were cut; 1 of 4 .* empty$"):
+    with pytest.warns(InputWarning, match="^1 of 4 texts is longer than 64 tokens and was cut; 1 of 4 .* empty$"):
         found = pipeline.predict(TEXTS)
     for text, row, prediction in zip(TEXTS, expected, found, strict=True):
         assert (prediction.text, tuple(prediction.scores)) == (text, labels)

@@ -89,6 +89,6 @@ def test_a_cloze_is_that_of_filled_masks_relative_to_texts_without_content(saved
 def test_a_text_without_content_has_no_label(saved):
     """Calibration makes the labels of texts without content equally probable in the mean."""
     predictor = by_labels(load(saved(BertForMaskedLM), device="cpu"), LABELS)
-    with pytest.warns(unmask.InputWarning, match="1 of 3 texts are empty"):
+    with pytest.warns(unmask.InputWarning, match="1 of 3 texts is empty"):
         scores = np.array([[*each.scores.values()] for each in predictor.predict(["", "N/A", "[MASK]"])])
     assert scores.mean(0) == pytest.approx(np.full(len(LABELS), 1 / len(LABELS)), abs=0.1)

@@ -7,7 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from unmask.support.errors import UnmaskError, UserError, check_count, counted, nearest, refuse_idle, refuse_string
+from unmask.support.errors import (
+    ShareNote,
+    UnmaskError,
+    UserError,
+    check_count,
+    counted,
+    nearest,
+    refuse_idle,
+    refuse_string,
+)
 
 
 @pytest.mark.parametrize(
@@ -73,3 +82,19 @@ def test_a_string_is_not_a_list_of_texts():
     refuse_string(iter("ab"))
     with pytest.raises(UserError, match=r"^'a{40}' is one text; give an iterable of texts"):
         refuse_string("a" * 50)
+
+
+@pytest.mark.parametrize(
+    ("number", "total", "statement", "said"),
+    [
+        (1, 1, "texts are longer than 12 tokens and were cut", "1 of 1 text is longer than 12 tokens and was cut"),
+        (1, 2, "queries have no passages", "1 of 2 queries has no passages"),
+        (1, 1, "judged queries have no passages", "1 of 1 judged query has no passages"),
+        (1, 1, "discontinuous spans have a gap", "1 of 1 discontinuous span has a gap"),
+        (0, 1, "pairs of spans are empty", "0 of 1 pair of spans are empty"),
+        (2, 1_000, "texts are empty", "2 of 1,000 texts are empty"),
+    ],
+)
+def test_a_note_on_a_single_example_is_in_the_singular(number, total, statement, said):
+    note = ShareNote(number, total, statement)
+    assert note == said and note.statement == statement

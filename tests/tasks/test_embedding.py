@@ -261,9 +261,9 @@ def test_vectors_of_a_saved_model_give_its_predictions(trained):
     model = unmask.load(run, device="cpu")
     assert (type(model.task), model.task.pooling) == (Embedding, "mean")
     first, second = ["the dog is near the sea", "a poem"], ["the cat", "under a tree " * 20]
-    with pytest.warns(unmask.InputWarning, match="1 of 4 texts are longer than 24 tokens and were cut"):
+    with pytest.warns(unmask.InputWarning, match="1 of 4 texts is longer than 24 tokens and was cut"):
         found = model.predict(first, second)
-    with pytest.warns(unmask.InputWarning, match="1 of 2 texts are longer than 24 tokens and were cut"):
+    with pytest.warns(unmask.InputWarning, match="1 of 2 texts is longer than 24 tokens and was cut"):
         vectors = model.embed(first), model.embed(second)
     np.testing.assert_allclose(np.linalg.norm(vectors[0], axis=1), 1, rtol=1e-5)
     np.testing.assert_allclose([one.score for one in found], (vectors[0] * vectors[1]).sum(1), atol=1e-5)

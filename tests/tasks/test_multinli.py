@@ -58,7 +58,7 @@ def test_pairs_and_labels(tmp_path, name, write, first_line):
     rows = Classification().read([path], columns={}, notes=notes)
     assert [(row.values["text"], row.values["text_b"], row.values["label"]) for row in rows] == LABELLED
     assert [row.line - first_line for row in rows] == [0, 2, 3]
-    assert notes == [f"{path}: omitted, as the format specifies: 1 pairs without a label"]
+    assert notes == [f"{path}: omitted, as the format specifies: 1 pair without a label"]
     assert sorted(Classification().label_names(rows)) == ["contradiction", "entailment", "neutral"]
 
 

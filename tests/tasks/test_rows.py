@@ -9,7 +9,7 @@ from unmask.data.batches.frame import Frame
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.tokenizers import words
 from unmask.data.tokenizers.train import train_vocabulary
-from unmask.support.errors import UserError
+from unmask.support.errors import ShareNote, UserError
 from unmask.tasks.classification import Classification
 from unmask.tasks.embedding import Embedding
 from unmask.tasks.mistakes import Passage
@@ -107,7 +107,7 @@ def test_truncated_rows_are_counted(tokenizer, kind, second, what):
 @pytest.mark.parametrize("nothing", ["", " ", "\u200b"], ids=["empty", "blank", "no token"])
 def test_empty_rows_are_counted(tokenizer, kind, nothing):
     texts = [row("The dog"), row(nothing), row("sees")]
-    assert kind(length=12).frame(tokenizer, texts, ("0", "1"), gold=True).notes == ("1 of 3 texts are empty",)
+    assert kind(length=12).frame(tokenizer, texts, ("0", "1"), gold=True).notes == ("1 of 3 texts is empty",)
     pairs = [row("The dog", "sees"), row(nothing, "sees"), row("sees", nothing)]
     notes = kind(length=12).frame(tokenizer, pairs, ("0", "1"), gold=False).notes
     assert notes == ("2 of 3 pairs have an empty text",)
@@ -192,8 +192,9 @@ def test_samples_are_those_of_each_row_by_itself(any_tokenizer, many, texts, len
         assert sample.key == (0, number)
     assert cut == expected_cut
     what = "pairs" if pairs else "texts"
-    lines = [f"{sum(cut)} of {len(texts)} {what} are longer than {length} tokens and were cut"] * any(cut)
-    lines += [f"{empty} of {len(texts)} {'pairs have an empty text' if pairs else 'texts are empty'}"] * (empty > 0)
+    lines = [ShareNote(sum(cut), len(texts), f"{what} are longer than {length} tokens and were cut")] * any(cut)
+    without = f"{what} {'have an empty text' if pairs else 'are empty'}"
+    lines += [ShareNote(empty, len(texts), without)] * (empty > 0)
     if any_tokenizer.kind.name != "words":
         read = [id for own in texts for text in own for id in any_tokenizer.encode(text).tolist()]
         unknown = read.count(any_tokenizer.unk)

@@ -193,7 +193,7 @@ def test_what_lies_beyond_the_first_window_is_learned(fine_tuned, hidden, tmp_pa
     assert (model.task.windows, model.task.stride) == (5, 10)
     found = model.predict([GOOD, BAD])
     assert [(one.label, one.cut) for one in found] == [("good", False), ("bad", False)]
-    with pytest.warns(InputWarning, match="1 of 2 texts are longer than 5 windows of 16 tokens and were cut"):
+    with pytest.warns(InputWarning, match="1 of 2 texts is longer than 5 windows of 16 tokens and was cut"):
         assert [one.cut for one in model.predict([GOOD, f"{GOOD} {GOOD}"])] == [False, True]
     assert unmask.evaluate(run, hidden, quiet=True)["metrics"]["accuracy"] == 100
     again = [one.scores["good"] for one in model.predict([BAD, "dog", GOOD])]

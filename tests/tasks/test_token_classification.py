@@ -254,7 +254,7 @@ def test_texts_and_words_are_tagged(tuned):
         "Dog River sees the town of Sea .",
         ["Dog River", "Sea"],
     )
-    with pytest.warns(InputWarning, match="^1 of 2 texts are empty$"):
+    with pytest.warns(InputWarning, match="^1 of 2 texts is empty$"):
         assert [one.text for one in pipeline.predict([text, ""])] == [text, ""]
     assert pipeline.predict(text)[0] == found
     long = pipeline.tag(" ".join([text] * 9))
@@ -291,7 +291,7 @@ def test_the_label_order_is_kept_and_other_types_get_a_new_head(tuned, tmp_path,
     finetune("token-classification", tmp_path / "start", [tmp_path / "other"], tmp_path / "run", **options)
     output = capsys.readouterr().err
     assert "the token classification head (its own is for I-PER, B-PER, I-LOC, B-LOC, O)" in output
-    assert f"{tmp_path / 'other'}: 1 entities deviate from the tagging scheme of the file" in output
+    assert f"{tmp_path / 'other'}: 1 entity outside the tagging scheme of the file" in output
 
 
 def test_mistakes_are_marked_the_worst_first():

@@ -32,13 +32,20 @@ FAILED = {
             *("check_fit2d_1sample", "check_fit2d_1feature", "check_dict_unchanged", "check_fit_idempotent"),
             *("check_fit_check_is_fitted", "check_regressors_train", "check_regressor_data_not_an_array"),
             *("check_regressors_no_decision_function", "check_supervised_y_no_nan", "check_regressors_int"),
+            *("check_sample_weights_pandas_series", "check_sample_weights_not_an_array", "check_sample_weights_list"),
+            *("check_sample_weights_not_overwritten", "check_sample_weights_shape"),
+            *(f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense", "sparse")),
         ),
         NUMBERS,
     ),
     **dict.fromkeys(
         ("check_estimator_sparse_tag", "check_estimator_sparse_array", "check_estimator_sparse_matrix"), SPARSE
     ),
-    "check_classifiers_one_label": "nothing can be learned from a single label, so it is refused",
+    **dict.fromkeys(
+        ("check_classifiers_one_label", "check_classifiers_one_label_sample_weights"),
+        "nothing can be learned from a single label, so it is refused",
+    ),
+    "check_all_zero_sample_weights_error": "weights of 0 alone are refused, but by a UserError, which is no ValueError",
 }
 TEXTS, LABELS = ["good day", "bad day"] * 10, [1, 0] * 10
 FAST = {"budget.steps": 20, "optimizer.learning_rate": 1e-2}
@@ -99,6 +106,28 @@ def test_a_fit_can_be_repeated_and_pickled(fitted):
     expected = fitted.predict_proba(TEXTS[:2])
     assert again.predict_proba(TEXTS[:2]) == pytest.approx(expected)
     assert pickle.loads(pickle.dumps(fitted)).predict_proba(TEXTS[:2]) == pytest.approx(expected)
+
+
+def test_weights_decide_between_contradictory_labels(start):
+    opposite = [1 - label for label in LABELS]
+    for weights, expected in (([1] * 20 + [0] * 20, [1, 0]), (np.repeat([0.0, 5.0], 20), [0, 1])):
+        model = unmask.TextClassifier(start, settings=FAST, device="cpu", precision="float32")
+        model.fit(TEXTS * 2, LABELS + opposite, sample_weight=weights)
+        assert model.predict(["good day", "bad day"]).tolist() == expected
+        number = unmask.TextRegressor(start, settings=FAST, device="cpu", precision="float32")
+        found = number.fit(TEXTS * 2, LABELS + opposite, sample_weight=weights).predict(["good day", "bad day"])
+        assert (found[0] > found[1]) == (expected[0] > expected[1])
+
+
+def test_equal_weights_change_nothing(start, fitted):
+    again = clone(fitted).fit(TEXTS, LABELS, sample_weight=pandas.Series([7] * 20))
+    assert again.predict_proba(TEXTS[:2]) == pytest.approx(fitted.predict_proba(TEXTS[:2]), abs=1e-5)
+
+
+@pytest.mark.parametrize("weights", [[1] * 19, [0] * 20, [1] * 19 + [-1], [1] * 19 + [np.nan], np.ones((20, 1))])
+def test_what_is_no_weight_of_each_example_is_refused(start, weights):
+    with pytest.raises(UserError, match="<fit>: sample_weight is not a number of 0 or more for each of 20 examples"):
+        unmask.TextClassifier(start).fit(TEXTS, LABELS, sample_weight=weights)
 
 
 def test_it_works_in_a_pipeline_and_in_cross_validation(start):

@@ -137,8 +137,8 @@ def test_no_text_twice_and_none_that_has_a_label(models, texts, tmp_path, capsys
     assert len(folded) == len(suggested) == 90
     assert folded == {text.lower() for text in texts[:90]} or len(folded & {text.lower() for text in texts[:90]}) >= 80
     printed = capsys.readouterr().err
-    assert f"{20 + 30:,} of {len(lines):,} texts equal a text before them, or a labeled one" in printed
-    assert f"{len(nearly)} of" in printed and "nearly equal another one" in printed
+    assert f"{20 + 30:,} of {len(lines):,} texts are the same as a previous or a labeled one" in printed
+    assert f"{len(nearly)} of" in printed and "nearly the same as another" in printed
     assert "there are no more than 90 texts to suggest" in printed
 
 
@@ -155,7 +155,10 @@ def test_uncertain_texts_that_nearly_equal_each_other_hide_no_others(models, tex
     assert len(suggestions) == 6
     assert [one.text.startswith("ticket") for one in suggestions] == [True] + [False] * 5
     printed = capsys.readouterr().err
-    assert "of 180 texts would be suggested, but nearly equal another one" in printed and "no more than" not in printed
+    assert (
+        "of 180 texts would be suggested, but are nearly the same as another" in printed
+        and "no more than" not in printed
+    )
 
 
 def written(models, kind, data, out, count=12):
@@ -258,7 +261,7 @@ def test_pairs_are_suggested(models, tokenizer, tmp_path):
         ("token-classification", "a dog", {"out": "out.csv"}, r"not written as \.csv; use \.jsonl, \.doccano"),
         ("classification", "a dog", {"out": "texts.txt"}, "out is the same file as data"),
         ("classification", "a dog", {"out": "no/out.jsonl"}, "there is no such directory"),
-        ("classification", "a dog", {"labelled": "texts.txt"}, "no text is left to suggest: 1 of 1 texts equal"),
+        ("classification", "a dog", {"labelled": "texts.txt"}, "no text is left to suggest: 1 of 1 text is the same"),
     ],
 )
 def test_mistakes_are_errors(models, tmp_path, monkeypatch, kind, content, options, message):

@@ -34,6 +34,8 @@ ACTIVATIONS: dict[str, Activation] = {
 """Maps values of hidden_act to our names; several are the same function, of which the first is written."""
 SHARED_KEY = "unmask_shared"
 """Key of config.json that names the sublayer shared by all layers, of which transformers stores a copy per layer."""
+TEXTS = ("classification", "multi_label", "regression", "ranking")
+"""Task heads on whole texts."""
 Tensors: TypeAlias = dict[str, Tensor]
 """Tensors by name."""
 Names: TypeAlias = dict[str, str | tuple[str, ...]]
@@ -67,7 +69,7 @@ class Format:
         pooler: their name of the pooler in the body.
         head_pooler: their name of the pooler in heads, if it is part of the head.
         pooler_parts: names of the pooler's tensors, which are the same there and here.
-        pooled: our names of the task heads that read the pooler.
+        pooled: our names of the task heads that read `head_pooler`, if there is one.
         heads: for each of our heads, maps our parts to theirs ("bias" is a single tensor).
         unbiased: their parts that have no bias.
         decoder: their name of the vocabulary decoder, which is tied and not stored; "" if there is none.
@@ -93,7 +95,7 @@ class Format:
     pooler: str = ""
     head_pooler: str = ""
     pooler_parts: tuple[str, ...] = ("weight", "bias")
-    pooled: tuple[str, ...] = ("classification", "multi_label", "regression", "ranking")
+    pooled: tuple[str, ...] = (*TEXTS, "multiple_choice")
     heads: Mapping[str, Mapping[str, str]]
     unbiased: tuple[str, ...] = ()
     decoder: str
@@ -248,14 +250,20 @@ TASK_HEADS = {
     "ranking": {"out": "classifier"},
     "token_classification": {"out": "classifier"},
     "question_answering": {"out": "qa_outputs"},
+    "multiple_choice": {"out": "classifier"},
 }
 
 
-CLASSIFIERS = {head: names for head, names in TASK_HEADS.items() if head != "question_answering"}
-"""Those of families that have no head for question answering in transformers."""
+CLASSIFIERS = {
+    head: names for head, names in TASK_HEADS.items() if head not in ("question_answering", "multiple_choice")
+}
+"""Those of families that have no other heads in transformers."""
 TEXT_HEAD = {"out": "classifier.out_proj"}
-DENSE_HEADS = {**TASK_HEADS, **dict.fromkeys(("classification", "multi_label", "regression", "ranking"), TEXT_HEAD)}
-"""Those of families whose heads on texts have a dense layer of their own."""
+DENSE_HEADS = {
+    **{head: names for head, names in TASK_HEADS.items() if head != "multiple_choice"},
+    **dict.fromkeys(TEXTS, TEXT_HEAD),
+}
+"""Those of families whose heads on texts have a dense layer of their own, apart from multiple choice."""
 BERT_LM = {
     "dense": "cls.predictions.transform.dense",
     "norm": "cls.predictions.transform.LayerNorm",
@@ -314,6 +322,7 @@ def architectures(name: str, **others: str) -> dict[tuple[str, ...], str]:
         ("ranking",): f"{name}ForSequenceClassification",
         ("token_classification",): f"{name}ForTokenClassification",
         ("question_answering",): f"{name}ForQuestionAnswering",
+        ("multiple_choice",): f"{name}ForMultipleChoice",
         ("masked_lm",): f"{name}ForMaskedLM",
         **{tuple(heads.split("__")): f"{name}{ending}" for heads, ending in others.items()},
     }

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, Literal
 
 from unmask.families.body import TransformerSettings, check_offsets, check_rotary, check_size
-from unmask.families.format import Family, Format, architectures, check_only, in_layers, read_base
+from unmask.families.format import TEXTS, Family, Format, architectures, check_only, in_layers, read_base
 from unmask.nn.encoders.encoder import HeadSpec, Initializer
 from unmask.nn.encoders.transformer import Layer, Transformer
 from unmask.nn.layers.block import GatedFeedForward, PreNormBlock, SelfAttention, Sizes
@@ -164,7 +164,7 @@ def write_attention(settings: ModernBertSettings) -> dict[str, Any]:
 
 
 TASK = {"out": "classifier"}
-POOLED = ("classification", "multi_label", "regression", "ranking", "token_classification", "question_answering")
+POOLED = (*TEXTS, "multiple_choice", "token_classification", "question_answering")
 
 MODERNBERT = Family(
     ModernBertSettings,

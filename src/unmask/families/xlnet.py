@@ -233,6 +233,7 @@ XLNET = Family(
             "multi_label": {"out": "logits_proj"},
             "regression": {"out": "logits_proj"},
             "ranking": {"out": "logits_proj"},
+            "multiple_choice": {"out": "logits_proj"},
             "answer_beams": {
                 "start": "start_logits.dense",
                 "end_dense": "end_logits.dense_0",

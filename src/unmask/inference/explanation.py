@@ -107,7 +107,7 @@ class Explainer:
             msgspec.structs.force_setattr(prediction, "explanations", tuple(explanations))
         made = [explanation for explanations in by_example for explanation in explanations]
         inexact = len(made) - sum(map(is_complete, made))
-        what = f"explanations sum to the decision only within more than {TOLERANCE:.0%}, after {STEPS[-1]} steps"
+        what = f"explanations have sums further than {TOLERANCE:.0%} from the decision, after {STEPS[-1]} steps"
         notes = [
             ShareNote(number, len(predictions), statement)
             for statement, number in Counter(unexplained.values()).items()

@@ -34,7 +34,6 @@ from unmask.inference.exported import ExportManifest, open_exported, outputs, wr
 from unmask.inference.program import (
     CALIBRATION,
     FEATURES,
-    INPUTS,
     Program,
     ProgramSignature,
     build_program,
@@ -206,7 +205,7 @@ def trace(program: Program, path: Path, outputs: Sequence[str]) -> None:
     Raises:
         UserError: it depends on its input in a way that cannot be exported.
     """
-    inputs = tuple(torch.ones(3, 7, dtype=torch.int64) for _ in INPUTS)
+    inputs = tuple(torch.ones(3, 7, dtype=torch.int64) for _ in program.inputs)
     axes = {0: Dim.DYNAMIC, 1: Dim.DYNAMIC}
     size = sum(weight.numel() * weight.element_size() for weight in program.parameters())
     try:
@@ -216,9 +215,9 @@ def trace(program: Program, path: Path, outputs: Sequence[str]) -> None:
                 program,
                 inputs,
                 str(path),
-                input_names=INPUTS,
+                input_names=program.inputs,
                 output_names=list(outputs),
-                dynamic_shapes=(axes, axes, axes),
+                dynamic_shapes=(axes,) * len(inputs),
                 dynamo=True,
                 external_data=size > LARGEST_FILE,
                 verbose=False,

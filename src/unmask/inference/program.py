@@ -1,7 +1,8 @@
 """A model with one of its heads as a single function of padded tensors, for export, and in int8.
 
-Input: token ids, a mask of real tokens and segment ids, (batch, length) int64 each, as in transformers. Output: logits
-of whole texts, (batch, classes), or of tokens, (batch, length, classes); without a head, the last layer.
+Input: token ids, a mask of real tokens and, if the tokenizer gives them, segment ids, (batch, length) int64 each, as in
+transformers. Output: logits of whole texts, (batch, classes), or of tokens, (batch, length, classes); without a head,
+the last layer.
 
 Its outputs have the names that Optimum gives them and transformers.js looks for: `logits`, `last_hidden_state`, and of
 answers `start_logits` and `end_logits`, (batch, length) each.
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from unmask.model.model import Model
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+"""Names of the inputs; the last one is that of models whose tokenizer gives segment ids."""
 SUMMARY = "summary"
 FEATURES = "features"
 """Name of the output without a head."""
@@ -62,15 +64,19 @@ class Program(nn.Module):
         body: the encoder, or the downstream model on it.
         head: the head; None: the last layer is returned.
         parts: number of outputs, each a column of the head's.
+        segments: whether segment ids are an input; otherwise they are 0.
     """
 
-    def __init__(self, body: Encoder, head: Objective | None, parts: int = 1) -> None:
+    def __init__(self, body: Encoder, head: Objective | None, parts: int = 1, *, segments: bool = True) -> None:
         super().__init__()
         self.body = body
+        self.inputs = INPUTS if segments else INPUTS[:-1]
         self.head = head
         self.parts = parts
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor | tuple[Tensor, ...]:
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
+    ) -> Tensor | tuple[Tensor, ...]:
         """See the module; padding is at the end of each row."""
         batch, length = input_ids.shape
         tokens = padded_tokens(input_ids, attention_mask != 0, token_type_ids)
@@ -132,7 +138,7 @@ def build_program(model: Model, backend: TorchBackend, head: str) -> tuple[Progr
         raise UserError("an XLNet with memory cannot be exported: its loop over windows depends on their number")
     signature = signature_of(backend, head)
     if head == FEATURES:
-        return Program(backend.encoder, None).eval(), signature
+        return Program(backend.encoder, None, segments=model.marks_pairs).eval(), signature
     if model.downstream is not None and model.downstream.kind == "rnn":
         raise UserError(
             "a downstream model of the kind rnn cannot be exported: its loop over the tokens depends on their number",
@@ -145,7 +151,8 @@ def build_program(model: Model, backend: TorchBackend, head: str) -> tuple[Progr
             "this head predicts tokens by queries beside the text, which an exported program does not have",
             remedy=f"export the hidden states: {argument('head', 'features')}",
         )
-    return Program(learner.encoder, objective, len(signature.outputs)).eval(), signature
+    parts = len(signature.outputs)
+    return Program(learner.encoder, objective, parts, segments=model.marks_pairs).eval(), signature
 
 
 def signature_of(backend: TorchBackend, head: str) -> ProgramSignature:

@@ -19,7 +19,7 @@ from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.data.tokenizers.word_level import without_words
 from unmask.families.checkpoints import allennlp, huggingface
 from unmask.families.checkpoints.check import check_checksums
-from unmask.families.checkpoints.sentence_files import read_cross_encoder
+from unmask.families.checkpoints.sentence_files import read_cross_encoder, warn_of_classifier
 from unmask.families.format import Pretrained
 from unmask.nn.encoders.downstream import DownstreamSettings
 from unmask.objectives import OBJECTIVES
@@ -47,6 +47,7 @@ def read_directory(directory: Path, *, allow_pickle: bool) -> tuple[Pretrained, 
             pretrained = allennlp.read(directory, words.size)
         else:
             pretrained = huggingface.read(directory, allow_pickle=allow_pickle)
+            warn_of_classifier(directory)
         checked.result()
     if not published:
         words = load_tokenizer(directory)

@@ -100,14 +100,25 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
+def counted_as(number: int, description: str) -> str:
+    """Return a number with a description in the plural, whose first word that ends in s, not us or ss, is the noun."""
+    if number == 1:
+        description = re.sub(r"(ies|(?<![us])s)\b", lambda end: "y" if end[0] == "ies" else "", description, count=1)
+    return f"{number:,} {description}"
+
+
+SINGULAR = {"are": "is", "were": "was", "have": "has"}
+"""Verbs of several examples, and of one."""
+
+
 class ShareNote(str):
     """A note about a number of examples, such as "2 of 8 texts are empty"; those of several windows can be added.
 
     Args:
         number: the number of examples that it is about.
         total: the number of all examples.
-        statement: the noun, and what is said of these examples; "": nothing, which tells how large a window is that the
-            next notes are about.
+        statement: the noun, and what is said of these examples, in the plural: its verbs can be `SINGULAR`; "":
+            nothing, which tells how large a window is that the next notes are about.
     """
 
     number: int
@@ -116,7 +127,10 @@ class ShareNote(str):
 
     def __new__(cls, number: int, total: int, statement: str) -> ShareNote:
         """Return the note, as text with its numbers."""
-        note = super().__new__(cls, f"{number:,} of {total:,} {statement}")
+        said = statement
+        if number == 1:
+            said = re.sub(rf"\b({'|'.join(SINGULAR)})\b", lambda verb: SINGULAR[verb[0]], said)
+        note = super().__new__(cls, f"{number:,} of {counted_as(total, said)}")
         note.number, note.total, note.statement = number, total, statement
         return note
 

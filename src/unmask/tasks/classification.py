@@ -31,7 +31,15 @@ from unmask.support.errors import UserError
 from unmask.support.model_card import Card
 from unmask.support.transfer import to_device
 from unmask.tasks.explained import Decision, Explanation
-from unmask.tasks.gold_labels import are_soft, label_numbers, positive_label, soft_labels, sort_labels, votes_of
+from unmask.tasks.gold_labels import (
+    are_soft,
+    example_weights,
+    label_numbers,
+    positive_label,
+    soft_labels,
+    sort_labels,
+    votes_of,
+)
 from unmask.tasks.mistakes import Mistake
 from unmask.tasks.pooled_head import (
     NONE,
@@ -64,7 +72,8 @@ from unmask.tasks.tuning import (
 )
 
 SOFT = "soft_labels"
-"""Name of the distributions in samples, which have them beside the index of the most probable label."""
+"""Name of the distributions in samples, times the weights of the examples; they are beside the index of the most
+probable label."""
 MAX_CONFUSION = 1000
 """Maximum number of labels for a confusion matrix in the scores, which has their square of numbers."""
 
@@ -121,7 +130,7 @@ class Classification(TextTask, frozen=True, kw_only=True, tag="classification"):
     scoring = ("positive",)
     card = Card(title="A text classifier", pipeline="text-classification")
     exports = True
-    fields = Fields(soft=True)
+    fields = Fields(soft=True, weights=True)
     training = Training(
         tuned={**TUNED, "focal": 0.0, "threshold": None}, probe=True, unprobed=("focal", "regularization")
     )
@@ -223,8 +232,10 @@ class Classification(TextTask, frozen=True, kw_only=True, tag="classification"):
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`."""
         targets = {"classification": np.array(label_numbers(examples, labels), np.int64)[:, None]} if gold else None
-        if targets and are_soft(examples):
-            targets[SOFT] = soft_labels(examples, labels).astype(np.float32)
+        weights = example_weights(examples) if gold else None
+        if targets and (are_soft(examples) or weights is not None):
+            shares = soft_labels(examples, labels)
+            targets[SOFT] = (shares if weights is None else shares * weights[:, None]).astype(np.float32)
 
         def read(logits: np.ndarray, was_cut: Sequence[bool]) -> list[Prediction]:
             # in float64: those of float32 do not sum to 1 as exactly as scikit-learn expects

@@ -21,7 +21,7 @@ from unmask.data.labelled.table import Source
 from unmask.data.labelled.tagged_sentence import TaggedSentence, join_words, split_text
 from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
 from unmask.metrics.token_classification import Chunk
-from unmask.support.errors import UserError, check_unicode, counted
+from unmask.support.errors import UserError, check_unicode, counted, counted_as
 from unmask.support.messages import argument
 from unmask.tasks.holding_out import choose_enough_units, choose_units
 from unmask.tasks.mistakes import Mark, Mistake, Passage
@@ -123,8 +123,8 @@ class EntityTask(AnnotatedTask, frozen=True, kw_only=True):
             number = sum(sentence.irregular for sentence in irregular)
             if notes is not None:
                 notes.append(
-                    f"{file}: {number:,} entities deviate from the tagging scheme of the file (I- without B-, for "
-                    f"example), the first in the sentence of line {irregular[0].line}; they are read as conlleval does"
+                    f"{file}: {counted_as(number, 'entities')} outside the tagging scheme of the file (I- without B-, "
+                    f"for example), the first in the sentence of line {irregular[0].line}; read as conlleval does"
                 )
         return sentences
 

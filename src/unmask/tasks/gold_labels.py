@@ -5,6 +5,7 @@ Input: labeled rows. Output: arrays in the order of the rows and of the model's 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal, InvalidOperation
@@ -12,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from unmask.data.labelled.label_cells import WEIGHT
 from unmask.data.labelled.label_spellings import LONGEST_NUMBER, MAYBE_MISSING, NO_CLASS, fold_label, shown
 from unmask.data.labelled.labelled_file import Row
 from unmask.support.errors import UserError, counted
-from unmask.support.messages import setting
+from unmask.support.messages import argument, setting
 
 MINORITY = 0.25
 """Share of the training examples below which one of two labels is the positive one."""
@@ -69,6 +71,31 @@ def _probabilities(row: Row) -> Mapping[str, float]:
     if row.probabilities is not None:
         return row.probabilities
     return dict.fromkeys((row.values["label"],) if row.labels is None else row.labels, 1.0)
+
+
+def example_weights(rows: Sequence[Row]) -> np.ndarray | None:
+    """Return the weight of each row in the loss, (rows,); None: rows have none.
+
+    Raises:
+        UserError: a weight is not a number of 0 or more, or all are 0.
+    """
+    if not any(WEIGHT in row.values for row in rows):
+        return None
+    weights = np.zeros(len(rows))
+    for index, row in enumerate(rows):
+        with suppress(KeyError, ValueError):
+            weights[index] = float(row.values[WEIGHT])
+            if 0 <= weights[index] < math.inf:
+                continue
+        raise UserError(
+            f"the weight {row.values.get(WEIGHT, '')[:40]!r} is not a number of 0 or more",
+            file=row.file,
+            line=row.line,
+            remedy="correct it",
+        )
+    if not weights.any():
+        raise UserError("all weights are 0", file=rows[0].file, remedy=f"omit {argument('columns', {WEIGHT: '…'})}")
+    return weights
 
 
 def votes_of(rows: Sequence[Row]) -> list[tuple[Any, ...]]:

@@ -96,7 +96,8 @@ def score(
 ) -> Part:
     """Return the cross-entropy of a head, regularized in training, and the number of correct predictions.
 
-    With soft labels it is that with the distribution, smoothed likewise; weights multiply the term of each label.
+    With soft labels it is that with the distribution, smoothed likewise; weights multiply the term of each label. The
+    sum of a distribution is the weight of its example.
 
     With R-Drop the cross-entropy is the mean of the two, as in the authors' code (dropreg/R-Drop). In training it can
     be the focal loss, with an exponent above 0; see `focal_loss`.
@@ -111,7 +112,9 @@ def score(
         targets = gold if soft is None else soft
         if focal and head.training:
             return focal_loss(logits, targets, focal, weights, chosen.label_smoothing)
-        return cross_entropy(logits, targets, weights, reduction="sum", label_smoothing=chosen.label_smoothing)
+        if soft is not None:
+            return cross_entropy(logits, smoothed(soft, chosen.label_smoothing), weights, reduction="sum")
+        return cross_entropy(logits, gold, weights, reduction="sum", label_smoothing=chosen.label_smoothing)
 
     logits = head.predict(encoder, encoded, batch).float()
     loss = loss_of(logits)
@@ -119,6 +122,11 @@ def score(
         again = head.predict(encoder, encoder(batch.tokens), batch).float()
         loss = (loss + loss_of(again)) / 2 + chosen.r_drop * divergence(logits, again)
     return Part(loss, {"accuracy": count_correct(logits.detach(), gold)})
+
+
+def smoothed(shares: Tensor, smoothing: float) -> Tensor:
+    """Return distributions, (targets, labels), with a part of each spread over all labels; sums remain."""
+    return (1 - smoothing) * shares + smoothing * shares.float().mean(1, keepdim=True)
 
 
 def focal_loss(
@@ -137,8 +145,7 @@ def focal_loss(
         smoothing: share of each target that is spread over all labels.
     """
     labels = logits.shape[1]
-    shares = one_hot(targets, labels) if targets.ndim == 1 else targets
-    shares = (1 - smoothing) * shares + smoothing / labels
+    shares = smoothed(one_hot(targets, labels) if targets.ndim == 1 else targets, smoothing)
     log_p = log_softmax(logits, 1)
     terms = shares * _power(-log_p.expm1(), gamma) * log_p  # (targets, labels)
     return -(terms if weights is None else terms * weights).sum()

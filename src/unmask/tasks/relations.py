@@ -228,7 +228,7 @@ class Relations(AnnotatedTask, frozen=True, kw_only=True, tag="relations"):
         notes: list[str] = []
         if missed:
             limit = setting("task.length", self.length)
-            notes.append(ShareNote(missed, total, f"pairs of spans are not read: they exceed {limit} tokens"))
+            notes.append(ShareNote(missed, total, f"pairs of spans have more than {limit} tokens and are not read"))
         if any(tokenizer.unk in opening for opening, _ in markers.values()):
             notes.append("the vocabulary lacks a mark (@ * # ^) or the name of a label: spans are marked with [UNK]")
         words = (subwords[word] for sentence in examples for word in sentence.words)

@@ -17,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 
 from unmask.data.labelled.annotations import read_annotations
-from unmask.data.labelled.label_cells import is_missing
+from unmask.data.labelled.label_cells import WEIGHT, is_missing
 from unmask.data.labelled.label_spellings import shown
 from unmask.data.labelled.row_labels import parse_cell
 from unmask.data.labelled.table import ExampleTable, column_values
@@ -101,6 +101,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
                 downstream=self.downstream,
                 device=self.device,
                 precision=self.precision,
+                columns={WEIGHT: WEIGHT} if WEIGHT in columns else None,
                 quiet=True,
                 all_examples=True,
             )
@@ -164,12 +165,13 @@ class TextClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 
     task = "classification"
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fine-tune the model.
 
         Args:
             X: texts; or rows of two texts, or a data frame with two columns.
             y: the label of each.
+            sample_weight: the weight of each in the loss, relative to their mean; None: all are equal.
 
         Raises:
             UserError: a label is missing, labels are of several types or differ only in spaces around them, settings
@@ -192,7 +194,8 @@ class TextClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
                     file=FIT,
                     remedy="give the labels as numbers",
                 )
-        self._fit({**self._texts(X, fitting=True), "label": [names[number] for number in numbers.tolist()]})
+        columns = {**self._texts(X, fitting=True), "label": [names[number] for number in numbers.tolist()]}
+        self._fit(columns | _weights(sample_weight, len(values)))
         self.classes_ = classes
         return self
 
@@ -220,13 +223,14 @@ class TextRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
 
     task = "regression"
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Fine-tune the model; `X` as for `TextClassifier`, `y` a number for each.
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fine-tune the model; `X` and `sample_weight` as for `TextClassifier`, `y` a number for each.
 
         Raises:
             UserError: the examples are inconsistent, or a run fails; see `unmask.finetune`.
         """
-        self._fit({**self._texts(X, fitting=True), "label": _one_dimension(y)})
+        columns = {**self._texts(X, fitting=True), "label": _one_dimension(y)}
+        self._fit(columns | _weights(sample_weight, len(columns["label"])))
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -313,6 +317,23 @@ def _one_dimension(y: Any) -> list[Any]:
     elif len(shape) != 1:
         raise UserError(f"y has the shape {shape}", remedy="give one label per text")
     return column_values(y, FIT)
+
+
+def _weights(sample_weight: Any, number: int) -> dict[str, list[Any]]:
+    """Return the weights of examples as a column, with a mean of 1; {} if there are none.
+
+    Raises:
+        UserError: they are not one number of 0 or more for each of a number of examples, or all are 0.
+    """
+    if sample_weight is None:
+        return {}
+    weights = np.asarray(sample_weight, float)
+    if weights.shape != (number,) or not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
+        raise UserError(
+            f"sample_weight is not a number of 0 or more for each of {number} examples, of which some are above 0",
+            file=FIT,
+        )
+    return {WEIGHT: (weights / weights.mean()).tolist()}
 
 
 def _check_labels(labels: Sequence[Any]) -> None:

@@ -40,7 +40,7 @@ from unmask.inference.selection import PREFILTER, balanced_order, select_diverse
 from unmask.inference.stream import check_out, summed
 from unmask.support.choices import ColumnNames, Device, Precision, TextFormat
 from unmask.support.durable import only_writer, replace_file
-from unmask.support.errors import UserError, check_count, counted
+from unmask.support.errors import ShareNote, UserError, check_count, counted
 from unmask.tasks.classification import Classification, Prediction
 from unmask.tasks.multi_label import Labels, MultiLabel
 from unmask.tasks.prediction_tables import TABLES, as_row, with_columns, write_rows
@@ -202,11 +202,11 @@ class Pool:
     def notes(self) -> list[str]:
         """Return how many texts were left out, one line for each reason."""
         counts = {
-            "are empty": self.empty,
-            "equal a text before them, or a labeled one": self.equal,
-            "would be suggested, but nearly equal another one, or a labeled one": self.near,
+            "texts are empty": self.empty,
+            "texts are the same as a previous or a labeled one": self.equal,
+            "texts would be suggested, but are nearly the same as another or a labeled one": self.near,
         }
-        return [f"{count:,} of {self.total:,} texts {what}" for what, count in counts.items() if count]
+        return [ShareNote(count, self.total, what) for what, count in counts.items() if count]
 
 
 def suggest(

@@ -125,7 +125,7 @@ NONE = [
     ("a.tsv", "Word\tPOS\nA\tDET\n", "a.tsv:1: the line is a header, whose 'POS' would be a tag; remove it"),
     ("a.tsv", "A good film\tpos\nA bad one\tneg\n", "2 of 2 words contain spaces: they are texts with labels"),
     ("a.jsonl", '{"text": "a b", "label": []}\n{"text": "", "label": []}', None),
-    ("a.jsonl", '{"text": " ", "label": []}', "there are no sentences in the file, apart from 1 empty texts"),
+    ("a.jsonl", '{"text": " ", "label": []}', "there are no sentences in the file, apart from 1 empty text"),
 ]
 
 

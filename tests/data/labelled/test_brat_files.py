@@ -48,7 +48,7 @@ def test_folder(tmp_path, documents, same_entities, line_ends):
     same_entities(read_annotations([tmp_path / "corpus"], columns={}, notes=notes), documents)
     kind = ": offsets count characters, and CR LF as one, as the texts of the spans show"
     expected = [f"{tmp_path / 'corpus'}{kind}"] * (line_ends == "as one")
-    assert notes == [*expected, f"{tmp_path / 'corpus'}: omitted: 1 texts without a file of annotations"]
+    assert notes == [*expected, f"{tmp_path / 'corpus'}: omitted: 1 text without a file of annotations"]
     texts = read_annotations([tmp_path / "corpus"], columns={}, gold=False)
     assert sorted(one.text for one in texts) == sorted([*(one.text for one in documents), "not annotated"])
 
@@ -67,7 +67,7 @@ def test_discontinuous_spans_are_counted_or_refused(tmp_path):
     notes = []
     (sentence,) = read_annotations([tmp_path / "a.ann"], columns={}, notes=notes)
     assert sentence.entities == [("PER", 21, 25)]
-    assert notes == [f"{tmp_path / 'a.ann'}: omitted: 1 discontinuous spans of X"]
+    assert notes == [f"{tmp_path / 'a.ann'}: omitted: 1 discontinuous span of X"]
     with pytest.raises(UserError, match=r"a\.ann:1: the file has discontinuous spans of X; annotate a contiguous part"):
         read_annotations([tmp_path], columns={}, inexact="refuse")
 

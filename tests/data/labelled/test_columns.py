@@ -172,14 +172,14 @@ def test_test_files_without_labels(tmp_path, header, expected):
 @pytest.mark.parametrize(
     ("task", "name", "content", "left"),
     [
-        (Classification(), *OTHERS["SNLI, JSON Lines"][:2], ("1 pairs without a label",)),
-        (Classification(), *OTHERS["SNLI, text"][:2], ("1 pairs without a label",)),
+        (Classification(), *OTHERS["SNLI, JSON Lines"][:2], ("1 pair without a label",)),
+        (Classification(), *OTHERS["SNLI, text"][:2], ("1 pair without a label",)),
         (
             Classification(),
             *GLUE["QQP"][:2],
-            ("2 fragments of rows broken by a line break in a question", "1 pairs with an empty question"),
+            ("2 fragments of rows broken by a line break in a question", "1 pair with an empty question"),
         ),
-        (Regression(), *NUMBERS["STS"][:2], ("1 pairs without a label",)),
+        (Regression(), *NUMBERS["STS"][:2], ("1 pair without a label",)),
     ],
 )
 def test_rows_that_a_format_excludes_are_counted(tmp_path, task, name, content, left):

@@ -13,7 +13,7 @@ import pytest
 
 from unmask.data.labelled.labelled_file import Row, is_plain, parse_columns, read_rows, read_texts
 from unmask.data.text import files
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, counted
 
 WANTED = ("text", "label")
 
@@ -131,11 +131,17 @@ def test_what_annotators_of_prodigy_rejected_is_no_example(tmp_path):
     assert [row.values["text"] for row in read_rows([path], columns={}, notes=notes)] == ["0", "3"]
     assert [note.partition("specifies: ")[2] for note in notes] == [
         "2 texts whose answer is 'reject'",
-        "1 texts whose answer is 'ignore'",
+        "1 text whose answer is 'ignore'",
     ]
     assert len(read_rows([path], columns={}, gold=False)) == 5
     others = [{name: value for name, value in record.items() if name != "_task_hash"} for record in records]
-    assert len(read_rows([write(tmp_path / "b.jsonl", "\n".join(map(json.dumps, others)))], columns={})) == 5
+    lines = ["text,label,answer", *(f"{record['text']},x,{record['answer']}" for record in records)]
+    for name, content in (("b.jsonl", "\n".join(map(json.dumps, others))), ("c.csv", "\n".join(lines))):
+        path = write(tmp_path / name, content)
+        assert [row.values["text"] for row in read_rows([path], columns={})] == ["0", "3"]
+        assert len(read_rows([path], columns={}, gold=False)) == 5
+        answered = read_rows([path], columns={"text": "text", "label": "answer"})  # what was asked is not a label
+        assert [row.values["label"] for row in answered] == list(answers)
 
 
 def test_D17_csv_follows_rfc_4180(tmp_path):
@@ -318,7 +324,8 @@ def test_empty_texts_of_a_single_column_are_counted(tmp_path, name, content, num
     notes = list[str]()
     found = read_rows([write(tmp_path / name, content)], columns={}, gold=False, notes=notes)
     assert [row.values["text"] for row in found] == ["warm", "cold"]
-    assert notes == [f"{tmp_path / name}: omitted, as the format specifies: {number} empty lines"] * bool(number)
+    omitted = f"{tmp_path / name}: omitted, as the format specifies: {counted(number, 'empty line')}"
+    assert notes == [omitted] * bool(number)
 
 
 def test_texts_without_labels(tmp_path):

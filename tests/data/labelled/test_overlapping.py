@@ -97,8 +97,8 @@ def test_the_same_words_have_one_label(tmp_path):
     assert [note.partition(": ")[2] for note in notes] == [
         "1 of 5 spans began or ended inside a word and was extended to whole words, the first 'Ann' of 'Anna' "
         "in line 1",
-        "omitted: 2 spans that occur twice",
-        "omitted: 1 spans of the same words with another label",
+        "omitted: 2 spans given twice",
+        "omitted: 1 span of the same words with another label",
     ]
     (tmp_path / "a.jsonl").write_text(json.dumps(prodigy("Anna of Rom", spans[:2])))
     with pytest.raises(UserError, match=r"a.jsonl:1: the file has spans of the same words with another label"):

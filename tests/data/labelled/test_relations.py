@@ -129,7 +129,7 @@ def test_relations_of_regions_without_an_id_are_counted(tmp_path, ids):
     notes = []
     (sentence,) = read_annotations([tmp_path / "a.json"], columns={}, notes=notes, relations=True)
     assert sentence.relations == ()
-    assert notes[-1].endswith("omitted: 1 relations of spans that are omitted, or not in the file")
+    assert notes[-1].endswith("omitted: 1 relation of spans that are omitted, or not in the file")
 
 
 def test_what_cannot_be_expressed_is_counted_or_refused(tmp_path):
@@ -141,10 +141,10 @@ def test_what_cannot_be_expressed_is_counted_or_refused(tmp_path):
     (sentence,) = read_annotations([path], columns={}, notes=notes, relations=True)
     assert sentence.relations == (Relation("in", 0, 1),)
     assert [note.partition("omitted: ")[2] for note in notes] == [
-        "1 spans of the same words with another label",
-        "1 further relations of the same two spans",
-        "1 relations of a span with itself",
-        "1 relations of spans that are omitted, or not in the file",
+        "1 span of the same words with another label",
+        "1 further relation of the same two spans",
+        "1 relation of a span with itself",
+        "1 relation of spans that are omitted, or not in the file",
     ]
     path.write_text(json.dumps(own("Anna of Rom", spans[:2], relations[:2])))
     with pytest.raises(UserError, match=r"a\.jsonl:1: the file has further relations of the same two spans"):

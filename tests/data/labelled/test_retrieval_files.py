@@ -63,7 +63,7 @@ def test_compressed_files_and_splits(make):
     assert find_collection(path / "qrels") is None
     collection = read_collection(f"{path}#dev")
     assert (collection.query_ids, collection.ids) == (["q2"], ["d1", "d2", "3"])
-    assert collection.notes == ("1 of 2 queries have no judgments in dev.tsv",)
+    assert collection.notes == ("1 of 2 queries has no judgments in dev.tsv",)
     with pytest.raises(UserError, match=f"there is no split 'x'; name one of {path}#dev, {path}#test"):
         read_collection(f"{path}#x")
     (path / "qrels/test.tsv").rename(path / "qrels/train.tsv")
@@ -101,7 +101,10 @@ def test_a_titled_document_is_the_query_itself(make):
     collection = read_collection(make(corpus_jsonl=lines(corpus), qrels__test_tsv=judgments))
     assert collection.identical == [0, -1]
     assert collection.rank(0, np.array([0, 2]), np.array([1, 0.5])).documents.tolist() == [2]
-    assert "1 of 2 queries are documents, which are not ranked for themselves" in collection.notes
+    assert (
+        "1 of 2 queries is among the documents, too, and is omitted from the ranking for the same query"
+        in collection.notes
+    )
 
 
 @pytest.mark.parametrize("divider", [" ", "\t", "  "])
@@ -124,11 +127,11 @@ def test_what_is_unusual_is_counted(make):
         make(corpus_jsonl=lines(corpus), queries_jsonl=lines(queries), qrels__test_tsv=judgments)
     )
     assert collection.notes == (
-        "1 of 4 documents have the text of an earlier one",
-        "1 of 4 documents are empty",
-        "1 of 3 judged queries have no relevant document and are not searched",
-        "1 of 4 queries have no judgments in test.tsv",
-        "1 of 2 queries are documents, which are not ranked for themselves",
+        "1 of 4 documents has the text of an earlier one",
+        "1 of 4 documents is empty",
+        "1 of 3 judged queries has no relevant document and is not searched",
+        "1 of 4 queries has no judgments in test.tsv",
+        "1 of 2 queries is among the documents, too, and is omitted from the ranking for the same query",
     )
     assert collection.rank(1, np.array([0, 2]), np.array([1, 2])).documents.tolist() == [0]
 
@@ -141,7 +144,9 @@ def test_a_query_that_is_judged_relevant_for_itself_is_ranked(make):
     )
     assert collection.identical == [-1, 1]
     assert collection.rank(0, np.array([0, 1]), np.array([2, 1])).documents.tolist() == [0, 1]
-    assert collection.notes == ("1 of 2 queries are documents, which are not ranked for themselves",)
+    assert collection.notes == (
+        "1 of 2 queries is among the documents, too, and is omitted from the ranking for the same query",
+    )
 
 
 def test_spaces_around_ids_are_not_part_of_them(make):
@@ -164,7 +169,9 @@ def test_judged_documents_may_be_absent(make):
         ([-1, 1], [2, 1]),
         ([-1], [1]),
     ]
-    assert collection.notes == ("2 of 3 judged documents are not in corpus.jsonl and count as not found (test.tsv:2)",)
+    assert collection.notes == (
+        "2 of 3 judged documents are not in corpus.jsonl and are counted as not found (test.tsv:2)",
+    )
 
 
 REFUSED = {
@@ -175,8 +182,8 @@ REFUSED = {
         "queries_jsonl": lines([{"_id": "q1", "text": "a"}, {"_id": "q1", "text": "b"}])
     },
     "corpus.jsonl:1: 'text' is missing": {"corpus_jsonl": lines([{"_id": "d1"}])},
-    "corpus.jsonl:1: _id is missing, or is no text": {"corpus_jsonl": lines([{"text": "a"}])},
-    "corpus.jsonl:2: _id is missing, or is no text": {
+    "corpus.jsonl:1: '_id' is missing, or is no text": {"corpus_jsonl": lines([{"text": "a"}])},
+    "corpus.jsonl:2: '_id' is missing, or is no text": {
         "corpus_jsonl": lines([{"_id": "d1", "text": "a"}, {"_id": " ", "text": "b"}])
     },
     "corpus.jsonl:1: 'title' is int, not str": {"corpus_jsonl": lines([{"_id": "d1", "text": "a", "title": 3}])},
@@ -230,7 +237,10 @@ def test_runs_of_other_systems(make, tmp_path):
     path.write_text("q1 0 d2 7 0.5 x\nq9 0 d9 1 1 x\n\nq1\tQ0\t3\t1\t1e3 x\n")
     rankings, notes = read_run(path, collection)
     assert [of.documents.tolist() for of in rankings] == [[2, 1], []]
-    assert notes == [f"{path}: 1 of its queries are not searched", f"1 of 2 queries are not in {path}, and count as 0"]
+    assert notes == [
+        f"{path}: 1 of its queries are not searched",
+        f"1 of 2 queries is not in {path}, and is counted as 0",
+    ]
     for text, message in {
         "q1 d2 1 1 x": "my.run:1: 5 columns, not the 6 of a run",
         "q1 0 d9 1 1 x": "my.run:1: there is no document 'd9'",
@@ -248,3 +258,16 @@ def test_runs_of_other_systems(make, tmp_path):
             make(corpus_jsonl=lines([{"_id": "d 1", "text": "a"}]), qrels__test_tsv=f"{HEADER}\nq1\td 1\t1\n")
         )
         write_run(path, spaced, [Ranking(np.array([0]), np.array([1.0]))], "x")
+
+
+def test_ids_are_read_as_id_too(make):
+    corpus = [{"id": "d1", "text": "a cat"}, {"_id": "d2", "id": 7, "text": "a fox"}]
+    queries = lines([{"id": "q1", "text": "x"}])
+    collection = read_collection(
+        make(corpus_jsonl=lines(corpus), queries_jsonl=queries, qrels__test_tsv=f"{HEADER}\nq1\td2\t1\n")
+    )
+    assert collection.ids == ["d1", "d2"] and collection.query_ids == ["q1"]
+    with pytest.raises(UserError, match=r"corpus\.jsonl:1: '_id' is missing, or is no text; keys: docid, text; give"):
+        read_collection(
+            make(corpus_jsonl=lines([{"docid": "d2", "text": "a"}]), qrels__test_tsv=f"{HEADER}\nq1\td2\t1\n")
+        )

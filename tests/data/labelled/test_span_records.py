@@ -105,7 +105,7 @@ def test_prodigy(tmp_path, documents, same_entities, tokens):
     path = write(tmp_path / "a.jsonl", records)
     same_entities(read(path, notes), documents)
     assert notes == [
-        f"{path}: omitted: 1 texts whose answer is 'reject'",
+        f"{path}: omitted: 1 text whose answer is 'reject'",
         f"{path}: omitted: 2 texts whose answer is 'ignore'",
     ]
     assert len(read(path, gold=False)) == len(documents) + 3
@@ -193,9 +193,9 @@ def test_annotations_of_label_studio_that_are_not_read(tmp_path, documents, same
     path = write(tmp_path / "a.json", records, array=True)
     same_entities(read(path, notes), [*documents, second, third])
     assert notes == [
-        f"{path}: omitted: 1 results of type 'choices', which are not spans",
-        f"{path}: omitted: 1 tasks without an annotation",
-        f"{path}: omitted: 1 further annotations of tasks that have several (ground truth first, otherwise the first)",
+        f"{path}: omitted: 1 result of type 'choices' instead of spans",
+        f"{path}: omitted: 1 task without an annotation",
+        f"{path}: omitted: 1 further annotation of tasks that have several (ground truth first, otherwise the first)",
     ]
 
 

@@ -109,7 +109,7 @@ def test_white_space_around_a_span_is_no_cut():
 def test_spans_of_spaces_and_equal_spans_are_counted():
     sentence, notes = convert("a  b", (1, 3, "X"), (3, 4, "Y"), (3, 4, "Y"))
     assert sentence.tags == ("O", "B-Y")
-    assert notes == ["a.jsonl: omitted: 1 spans without a word", "a.jsonl: omitted: 1 spans that occur twice"]
+    assert notes == ["a.jsonl: omitted: 1 span without a word", "a.jsonl: omitted: 1 span given twice"]
     with pytest.raises(UserError, match="spans without a word"):
         convert("a  b", (1, 3, "X"), inexact="refuse")
 

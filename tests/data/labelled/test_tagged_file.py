@@ -69,6 +69,22 @@ def test_compressed(tmp_path, suffix, pack):
     assert read(tmp_path / f"a.jsonl{suffix}", pack(row.encode()))[0].words == ["a"]
 
 
+@pytest.mark.parametrize("separator", [" ", "\t"])
+def test_predicted_tags_beside_gold_ones_are_not_taken_for_them(tmp_path, separator):
+    """As conlleval reads them; chunks and entities, as in CoNLL-2003, are of different kinds."""
+    lines = ["EU B-ORG O", "rejects O O", "", "in O O", "Bonn B-LOC B-ORG"]
+    content = "\n".join(lines).replace(" ", separator) + "\n"
+    with pytest.raises(
+        UserError, match=r"a: the last two columns have the same tags, such as B-ORG: .* conlleval reads"
+    ):
+        read(tmp_path / "a", content)
+    assert [one.tags for one in read(tmp_path / "a", label="1")] == [("B-ORG", "O"), ("O", "B-LOC")]
+    assert [one.tags for one in read(tmp_path / "a", label="2")] == [("O", "O"), ("O", "B-ORG")]
+    assert len(read(tmp_path / "a", gold=False)) == 2
+    with pytest.raises(UserError, match=r"the same tags, such as DT: .* number from 0, as in columns=.*label.*1"):
+        read(tmp_path / "a", "the DT DT\ndog NN NN\nbarks VB NN\n")
+
+
 def test_columns_by_number(tmp_path):
     (sentence,) = read(tmp_path / "a", "1 B-X EU x\n2 O met x\n", text="2", label="1")
     assert (sentence.words, sentence.tags) == (["EU", "met"], ("B-X", "O"))
@@ -119,8 +135,8 @@ def test_irregular_entities_are_read_as_by_conlleval_and_counted(tmp_path):
     assert TokenClassification().read([tmp_path / "a"], columns={}, notes=notes) == sentences
     (remark,) = notes
     assert remark == (
-        f"{tmp_path / 'a'}: 2 entities deviate from the tagging scheme of the file (I- without B-, for example), the "
-        "first in the sentence of line 4; they are read as conlleval does"
+        f"{tmp_path / 'a'}: 2 entities outside the tagging scheme of the file (I- without B-, for example), the "
+        "first in the sentence of line 4; read as conlleval does"
     )
     read(tmp_path / "b", CONLL)
     TokenClassification().read([tmp_path / "b"], columns={}, notes=notes)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from unmask.data.tokenizers import extend
+from unmask.data.tokenizers.bpe import train_bpe
 from unmask.data.tokenizers.extend import difference, learn_tokens, old_ids
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.support.errors import UserError
@@ -217,3 +218,11 @@ def test_the_summary_has_counts_and_examples(tokenizer):
     assert tokens == f"the text has {5 * len(parts)} tokens before, 5 after ({1 - 1 / len(parts):.1%} fewer)"
     assert examples == f"new tokens: hepatitis ({' '.join(parts)})"
     assert extension.summary(2)[0] == "the text has only 1 new token to learn, not 2"
+
+
+def test_the_summary_shows_bytes_as_text():
+    words = train_bpe(["the dog is here"] * 3, size=300)
+    *_, examples = learn_tokens(words, ["日本 über"] * 9, add=8).summary(8)
+    shown = examples.removeprefix("new tokens: ")
+    assert r"\xe6\x97 (\xe6 \x97)" in shown and r"über (\xc3 \xbc b e r)" in shown
+    assert not {*"ĠÃ¼æ"} & {*shown}

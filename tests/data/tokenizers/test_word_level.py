@@ -133,3 +133,21 @@ def test_of_long_words_what_is_read_is_kept(tokenizer):
     assert len(tokenizer.token(id)) < 100 and (id,) == tuple(tokenizer.encode(long[:200]).tolist())
     np.testing.assert_array_equal(tokenizer.spell(np.array([id]))[0], spell(long.encode()))
     assert tokenizer.notes([np.array([id])]) == ["1 word longer than 48 bytes, of which no more are read"]
+
+
+CLAUSES = ["今日はとても天気がいいです。", "我今天去了北京大学的图书馆。", "วันนี้อากาศดีมากและเราไปเดินเล่น"]
+DIVIDED = [
+    "今日 は とても 天気 が いい です 。",
+    "我 今天 去 了 北京 大学 的 图书馆 。",
+    "วันนี้ อากาศ ดี มาก และ เรา ไป เดินเล่น",
+]
+
+
+@pytest.mark.parametrize(("texts", "told"), [(CLAUSES, True), (DIVIDED, False), (["today is a fine day"], False)])
+def test_clauses_that_are_read_as_words_are_told(texts, told):
+    words = train_words(texts, size=60)
+    encoded = words.encode_many(texts)
+    notes = words.notes(encoded, texts)
+    assert [note for note in notes if "whole clauses" in note] == [f"3 of 3 {word_level.CLAUSES}"] * told
+    counts = np.bincount(np.concatenate(encoded), minlength=words.size)
+    assert words.count_notes(counts) == [f"3 of 3 {word_level.CLAUSES}"] * told

@@ -7,10 +7,11 @@ import pytest
 import torch
 import transformers
 
+from unmask.families.bert import BertSettings
 from unmask.families.checkpoints.sentence_files import read_pooling
 from unmask.families.checkpoints.sentence_modules import Pooling, write_pooling
 from unmask.inference.load import load
-from unmask.model.model import load_model, save_model
+from unmask.model.model import Model, build_encoder, load_model, save_model
 from unmask.support.errors import InputWarning, UserError
 
 
@@ -65,7 +66,7 @@ TEXTS = ["A man is playing a guitar.", "Someone plays music!", "The stock market
 def test_vectors_are_those_of_the_published_model(minilm, tmp_path):
     predictor = load(minilm, device="cpu")
     assert predictor.model.pooling == Pooling(kind="mean", normalize=True, length=256)
-    with pytest.warns(InputWarning, match="1 of 3 texts are longer than 256 tokens"):
+    with pytest.warns(InputWarning, match="1 of 3 texts is longer than 256 tokens"):
         found = predictor.embed(TEXTS)
     tokenizer = transformers.AutoTokenizer.from_pretrained(minilm)
     theirs = transformers.AutoModel.from_pretrained(minilm).eval()
@@ -80,3 +81,13 @@ def test_vectors_are_those_of_the_published_model(minilm, tmp_path):
     assert np.abs(first - states[:2, 0].numpy()).max() < 1e-4
     save_model(tmp_path / "saved", predictor.model, "# Vectors")
     assert load_model(tmp_path / "saved").pooling == predictor.model.pooling
+
+
+@pytest.mark.parametrize("name", ["model_head.pkl", "config_setfit.json"])
+def test_a_classifier_of_setfit_is_named_and_never_opened(tokenizer, tmp_path, name):
+    shape = BertSettings(layers=1, width=16, heads=2, feed_forward=16, positions=16)
+    save_model(tmp_path, Model(build_encoder(shape, tokenizer.size), tokenizer), "")
+    write_pooling(tmp_path, Pooling(), 16)
+    (tmp_path / name).write_bytes(b"not a pickle")
+    with pytest.warns(InputWarning, match=r"SetFit's classifier \(model_head\.pkl\) is not read, .* fine-tune it for"):
+        assert load_model(tmp_path).task is None

@@ -69,7 +69,7 @@ def test_text_outside_the_vocabulary_costs_8_bits_a_byte(likelihood):
     bits = [-each.sum() / math.log(2) for each in values]
     assert found.bits == pytest.approx([bits[0], bits[1] + 8 * (3 + 8)])
     assert found.unknown.tolist() == [0, 2]
-    note = "2 of 6 tokens are outside the vocabulary; 8 bits are added for each byte"
+    note = "2 of 6 tokens are outside the vocabulary, with 8 bits more for each byte"
     assert note in evaluate_bits(likelihood, [plain, unknown], QUIET)["notes"]
 
 

@@ -58,7 +58,7 @@ def test_accuracies_are_means_over_paradigms_and_ties_count_half(likelihood, pai
     assert result["metrics"]["accuracy"] == pytest.approx(np.mean(list(means.values())))
     low, high = result["intervals"]["accuracy"]
     assert low < result["metrics"]["accuracy"] < high
-    assert "6 of 60 pairs have equal scores, and count as half right" in result["notes"]
+    assert "6 of 60 pairs have equal scores, and are counted as half right" in result["notes"]
     assert result["examples"] == 60
 
 
@@ -84,4 +84,4 @@ def test_a_sentence_that_cannot_be_scored_is_refused(likelihood):
 def test_words_outside_the_vocabulary_are_noted(likelihood):
     pair = MinimalPair("the dog", "the \u4e00", "x", "y", "a.jsonl", 1)
     result = evaluate_pairs(likelihood, [pair], QUIET)
-    assert "1 of 1 pairs have words that are not in the vocabulary" in result["notes"]
+    assert "1 of 1 pair has words outside the vocabulary" in result["notes"]

@@ -128,7 +128,10 @@ def test_a_query_that_is_a_document_is_not_ranked_for_itself(encoder, tmp_path):
     (path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\na\tb\t1\n")
     result = evaluate(encoder, path, depth=1, **HERE)
     assert result["metrics"]["mrr@10"] == 100
-    assert "1 of 1 queries are documents, which are not ranked for themselves" in result["notes"]
+    assert (
+        "1 of 1 query is among the documents, too, and is omitted from the ranking for the same query"
+        in result["notes"]
+    )
 
 
 def test_a_run_does_not_overwrite_what_is_read(collection, encoder, tmp_path):

@@ -67,7 +67,7 @@ def test_against_scores_both_on_the_same_examples(tokenizer, pairs):
         assert found["interval"][0] <= found["interval"][1]
         assert 0 < found["p"] <= 1
     assert result["notes"] == alone[0]["notes"]
-    assert result["notes"][0] == f"{pairs}: omitted, as the format specifies: 1 pairs without a label"
+    assert result["notes"][0] == f"{pairs}: omitted, as the format specifies: 1 pair without a label"
     same = evaluate_task(first, [pairs], columns={}, against=first)["against"]["differences"]
     for found in same.values():
         assert (found["difference"], found["p"]) == (0, 1)

@@ -288,7 +288,7 @@ def test_classification_reads_the_last_token(echo, last):
     task = Classification(length=12)
     head = points(task.build(echo.head, ("other", "cls")), (0, last.sep), (1, last.cls))
     predictor = Predictor(Model(echo, last, {"classification": head}, ("other", "cls"), task), CPU)
-    with pytest.warns(InputWarning, match="1 of 2 texts are longer"):
+    with pytest.warns(InputWarning, match="1 of 2 texts is longer"):
         found = predictor.predict(["the dog sees the cat near the sea " * 3, "dog"])
     assert [one.label for one in found] == ["cls", "cls"]
 

@@ -72,7 +72,7 @@ def test_features_of_texts_are_means_over_layers_and_tokens(models, texts, pairs
 def test_long_and_empty_texts(models):
     model, notes = load_model(models[1]), []
     features = text_features(TorchBackend(model, CPU), as_rows(["the dog " * 40, " "]), notes)
-    assert notes == ["1 of 2 texts are longer than 32 tokens, and were truncated"]
+    assert notes == ["1 of 2 texts is longer than 32 tokens, and was truncated"]
     assert np.isfinite(features).all()
     np.testing.assert_allclose(features[0], plain_features(model, "the dog " * 15), atol=1e-5)
 

@@ -3,6 +3,8 @@
 import pytest
 
 import unmask
+from unmask.families.bert import BertSettings
+from unmask.model.model import Model, build_encoder, save_model
 from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UserError
 from unmask.support.settings import write
@@ -49,6 +51,18 @@ def test_what_belongs_to_examples_is_refused_with_a_corpus(tmp_path, name, value
         reason = "{} has no effect on text; omit it"
     with pytest.raises(UserError, match=f"^{reason.format(name)}$"):
         distill(RECIPE, tmp_path, tmp_path / "run", corpus=object(), **{name: value})
+
+
+@pytest.mark.parametrize("start", [{}, {"init": "narrow"}])
+def test_a_student_that_cannot_learn_is_refused_before_text_is_read(teacher, tokenizer, tmp_path, start):
+    narrow = BertSettings(layers=1, width=16, heads=2, feed_forward=16, positions=64)
+    save_model(tmp_path / "narrow", Model(build_encoder(narrow, tokenizer.size), tokenizer), "")
+    start = {name: tmp_path / path for name, path in start.items()}
+    settings = {"layout.length": 48} | ({} if start else {"encoder.width": 16, "encoder.heads": 2})
+    (tmp_path / "a.txt").write_text("a dog\n")
+    with pytest.raises(UserError, match="compares hidden states of equal widths, but the student's is 16"):
+        distill(RECIPE, teacher, tmp_path / "run", text=tmp_path / "a.txt", settings=settings, quiet=True, **start)
+    assert not (tmp_path / "run").exists()
 
 
 def test_without_a_corpus_or_examples_there_is_nothing_to_learn_from(tmp_path):

@@ -92,7 +92,7 @@ def test_notes_are_collected_from_all_files(classifier, tmp_path):
     for path in paths:
         path.write_text(text)
     found = read_examples(TASK, LabelledFiles(paths[:1], paths[1:]), load_model(classifier))
-    assert found.notes[:2] == [f"{path}: omitted, as the format specifies: 1 pairs without a label" for path in paths]
+    assert found.notes[:2] == [f"{path}: omitted, as the format specifies: 1 pair without a label" for path in paths]
 
 
 def test_fingerprints_change_with_the_examples_of_their_part(classifier, rows, tmp_path):

@@ -42,7 +42,7 @@ from unmask.data.labelled.table import ExampleTable, Source
 from unmask.data.labelled.tagged_file import delimiter_of, read_columns, read_sentence_table, read_tagged_records
 from unmask.data.labelled.tagged_sentence import WORDS, TaggedSentence, Tags, WordLine, in_iob2, join_lines
 from unmask.data.text.files import display_name, open_bytes, read_text_lines
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, counted_as
 from unmask.support.messages import argument
 
 HEAD = 1 << 13
@@ -90,7 +90,7 @@ def read_annotations(
         reading = Reading(display_name(path), inexact, units, overlapping or relations, relations)
         found = list(_iterate(path, columns, kind, gold, reading, notes))
         if not found:
-            omitted = ", ".join(f"{count:,} {what}" for what, count in reading.omitted.items())
+            omitted = ", ".join(counted_as(count, what) for what, count in reading.omitted.items())
             raise UserError(
                 "there are no sentences in the file" + (f", apart from {omitted}" if omitted else ""),
                 file=display_name(path),

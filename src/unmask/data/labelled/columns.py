@@ -30,7 +30,9 @@ PAIRS = (
 TEXTS = ("text", "sentence", "review", "content", "text_a")
 """Names of the text column, if a file has no pairs."""
 PRODIGY = "_task_hash"
-"""A key of all records of Prodigy, whose `answer` says whether the label is that of the text."""
+"""A key of all records of Prodigy, unless they were exported without it."""
+ANSWER, REJECTED = "answer", ("reject", "ignore")
+"""The key of Prodigy's records that says whether a label was right; if it was not, or nobody knew."""
 SECONDS = ("answer", "response", "context", "passage", "evidence", "hypothesis", "positive")
 """Names of what may be the second text of a pair whose first one is called something else."""
 LABELS = ("label", "labels", "gold_label", "class", "sentiment", "Quality", "is_duplicate", "entailment_judgment")
@@ -147,6 +149,7 @@ class Fields:
         negatives: whether texts that do not belong to the first one are read, if there are columns of them; see
             negatives.py.
         soft: whether a label may be a distribution; see data/labelled/row_labels.py.
+        weights: whether an example may have a weight in the loss, if `columns` names its column.
     """
 
     labels: tuple[str, ...] = LABELS
@@ -155,6 +158,7 @@ class Fields:
     optional: bool = False
     negatives: bool = False
     soft: bool = False
+    weights: bool = False
 
 
 SINGLE = Fields()
@@ -209,6 +213,11 @@ class Wanted:
     columns: Mapping[str, str]
     fields: Fields
     gold: bool = True
+
+    def rejects(self, answer: object) -> bool:
+        """Return whether a row is left out because of its `ANSWER`, unless that is itself a label or a text."""
+        chosen = (name for named in self.columns.values() for name in named.split(","))
+        return self.gold and answer in REJECTED and ANSWER not in chosen
 
     def numbered(self, name: str) -> SelectedColumns | None:
         """Return the columns if they are given as numbers, which imply that there is no header; None otherwise.

@@ -114,7 +114,7 @@ def read_commented(
             else ()
         )
         if block.omitted and gold:
-            reading.omitted["multiword tokens and empty nodes, whose words are read"] += block.omitted
+            reading.omitted["lines of multiword tokens and of empty nodes, whose words are read"] += block.omitted
         try:
             placed = _align(words, block.comments.get("text", "")) or _join(words, block, names)
         except ValueError as error:

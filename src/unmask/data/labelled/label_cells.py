@@ -138,6 +138,12 @@ def check_decoded(column: str, value: str, file: str, line: int) -> None:
         )
 
 
+WEIGHT = "weight"
+"""Our name of the column of weights, which is read only if it is named."""
+NUMERIC = ("label", WEIGHT)
+"""Our names of the columns that may have numbers."""
+
+
 @dataclass(frozen=True)
 class Cell:
     """The value of a record: our name of its column, the name there, and the value."""
@@ -147,11 +153,11 @@ class Cell:
     value: Any
 
     def text(self, file: str, line: int) -> str:
-        """Return the value as text; only labels may be numbers."""
+        """Return the value as text; only labels and weights may be numbers."""
         value = self.value
         if is_missing(value):
             self.refuse("is missing", file, line)
-        written = str if self.column != "label" else str | int | float | Decimal
+        written = str if self.column not in NUMERIC else str | int | float | Decimal
         if not isinstance(value, written):
             several = " (this task has one label per text)" if isinstance(value, list) else ""
             self.refuse(f"is {type(value).__name__}, not text{several}", file, line, self._remedy())
@@ -166,7 +172,7 @@ class Cell:
             return "write an object for each example, as pandas does by to_json(orient='records', lines=True)"
         if isinstance(self.value, bytes):
             return "decode it, as in value.decode()"
-        number = isinstance(self.value, int | float) and self.column != "label"
+        number = isinstance(self.value, int | float) and self.column not in NUMERIC
         return f"if it is a text, write it as one, as pandas does by astype({{'{self.header}': str}})" if number else ""
 
     def refuse(self, problem: str, file: str, line: int, remedy: str = "") -> NoReturn:

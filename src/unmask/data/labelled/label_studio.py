@@ -121,7 +121,7 @@ def _spans(results: Sequence[Mapping[str, Any]], columns: Mapping[str, str], rea
         if kind == "relation" and reading.relations:
             continue
         if kind not in KINDS or not isinstance(value, dict):
-            reading.omitted[f"results of type '{kind}', which are not spans"] += 1
+            reading.omitted[f"results of type '{kind}' instead of spans"] += 1
             continue
         if "label" in columns and result.get("from_name") != columns["label"]:
             continue

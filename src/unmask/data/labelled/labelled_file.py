@@ -19,23 +19,25 @@ from typing import Any, TypeGuard
 
 import msgspec
 
-from unmask.data.labelled.columns import PRODIGY, SINGLE, Fields, SelectedColumns, Wanted
+from unmask.data.labelled.columns import ANSWER, SINGLE, Fields, SelectedColumns, Wanted
 from unmask.data.labelled.delimited import OWN, SEPARATORS, DelimitedFile, Line, distinct_names
 from unmask.data.labelled.json_file import suffix_of
-from unmask.data.labelled.label_cells import Cell, check_decoded, check_name
+from unmask.data.labelled.label_cells import WEIGHT, Cell, check_decoded, check_name
 from unmask.data.labelled.negatives import COLUMN, SCORES, read_negatives, read_scores
 from unmask.data.labelled.records import has_records, read_records
 from unmask.data.labelled.retrieval_files import find_collection
 from unmask.data.labelled.row_labels import Labels, RowLabels, Vote
 from unmask.data.labelled.table import ExampleTable, Source
 from unmask.data.text.files import display_name, read_text_lines
-from unmask.support.errors import EmptySource, UserError, counted, nearest
+from unmask.support.errors import EmptySource, UserError, counted, counted_as, nearest
 from unmask.support.messages import argument, call
 from unmask.support.urls import address_of
 
 TEXTS = ("text", "text_b")
 """Our names of the columns of texts."""
-NAMES = (*TEXTS, COLUMN, "label")
+SEVERAL = (COLUMN, "label")
+"""Our names of what may be several columns."""
+NAMES = (*TEXTS, WEIGHT, *SEVERAL)
 """Our names of all columns."""
 
 
@@ -43,7 +45,7 @@ class Row(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):  # nothing
     """An example.
 
     Attributes:
-        values: the requested columns, by our names ("text", "label"; for pairs also "text_b").
+        values: the requested columns, by our names ("text", "label"; for pairs also "text_b"; maybe "weight").
         file, line: its location; rows that are not lines are numbered from 1.
         labels: all labels of the text, if it may have several; `values` then has no "label".
         probabilities: of soft labels, those of the labels that have one above 0: a distribution over labels, of which
@@ -68,7 +70,7 @@ class Row(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):  # nothing
 
 
 def parse_columns(text: str) -> dict[str, str]:
-    """Parse `text=NAME_OR_NUMBER,label=…`; the last two of `NAMES` may be several columns, such as `label=joy,fear`.
+    """Parse `text=NAME_OR_NUMBER,label=…`; `SEVERAL` may be several columns, such as `label=joy,fear`.
 
     Raises:
         UserError: the text does not have this form, or a name before an equals sign is unknown, or there twice.
@@ -76,7 +78,7 @@ def parse_columns(text: str) -> dict[str, str]:
     columns: dict[str, str] = {}
     for part in text.split(",") if text else ():
         column, equals, header = part.partition("=")
-        if part and not equals and (last := next(reversed(columns), "")) in NAMES[2:]:
+        if part and not equals and (last := next(reversed(columns), "")) in SEVERAL:
             columns[last] += f",{part}"
             continue
         if not equals or not header:
@@ -87,7 +89,7 @@ def parse_columns(text: str) -> dict[str, str]:
             raise UserError(f"{argument('columns', text)}: unknown '{column}'", remedy=nearest(column, NAMES))
         if column in columns:
             both = f"{column}={columns[column]},{header}"
-            remedy = f"if both are meant, write {both}" if column in NAMES[2:] else "name one column"
+            remedy = f"if both are meant, write {both}" if column in SEVERAL else "name one column"
             raise UserError(f"{argument('columns', text)}: '{column}' is there twice", remedy=remedy)
         if header.isdecimal() and len(header) > 6:
             raise UserError(f"{argument('columns', {column: header[:20] + '…'})}: there is no such column")
@@ -178,6 +180,8 @@ def iterate_rows(
         raise UserError(f"{argument('columns', {unknown[0]: '…'})} has no effect", remedy=nearest(unknown[0], NAMES))
     if "label" in columns and not gold:
         raise UserError(f"{argument('columns', {'label': '…'})} has no effect: no labels are read")
+    if WEIGHT in columns and not (gold and fields.weights):
+        raise UserError(f"{argument('columns', {WEIGHT: '…'})} has no effect: no weights are read here")
     if COLUMN in columns and not fields.negatives:
         raise UserError(f"{argument('columns', {COLUMN: '…'})} has no effect: this task reads no negatives")
     read = fields if gold else replace(fields, labels=(), several=False, soft=False, negatives=False)
@@ -198,7 +202,8 @@ def iterate_rows(
         label_notes = row_labels.notes()
         if notes is not None:
             notes += separators + label_notes
-            notes += [f"{name}: omitted, as the format specifies: {count:,} {what}" for what, count in omitted.items()]
+            for what, count in omitted.items():
+                notes.append(f"{name}: omitted, as the format specifies: {counted_as(count, what)}")
 
 
 def is_plain(path: Source, kind: str | None) -> TypeGuard[str | Path]:
@@ -310,6 +315,7 @@ def _read(table: DelimitedFile, wanted: Wanted, row_labels: RowLabels, omitted: 
     if header is None:
         wanted.check_no_header(selected, first[1], name, first[0])
     names = distinct_names(header) if header else [str(number) for number in range(width)]
+    answers = names.index(ANSWER) if ANSWER in names else -1
     for line, cells in remaining:
         if cells == header:
             raise UserError(
@@ -330,6 +336,9 @@ def _read(table: DelimitedFile, wanted: Wanted, row_labels: RowLabels, omitted: 
                 line=line,
                 remedy=remedy if len(cells) > width else "complete or remove the row",
             )
+        if answers >= 0 and wanted.rejects(answer := cells[answers].strip()):
+            omitted[f"texts whose answer is '{answer}'"] += 1
+            continue
         labels = row_labels.read(selected, cells, line)
         chosen = {column: cells[index].strip() for column, index in selected.indices.items()}
         if row := _row(chosen, name, line, selected, omitted, labels):
@@ -386,7 +395,7 @@ def _read_records(
     headers: dict[str, str] = {}  # what our columns are named in the first record
     names, selected = list[str](), SelectedColumns({})
     for number, record in read_records(source, kind):
-        if wanted.gold and PRODIGY in record and (answer := record.get("answer")) in ("reject", "ignore"):
+        if wanted.rejects(answer := record.get(ANSWER)):
             omitted[f"texts whose answer is '{answer}'"] += 1
             continue
         if names != [*record]:

@@ -1,6 +1,6 @@
 """Collections for search in BEIR's layout, and runs of trec_eval: what a system ranks for each query.
 
-Input: a directory with corpus.jsonl (`_id`, `text`, maybe `title`), queries.jsonl (`_id`, `text`), and the judgments
+Input: a directory with corpus.jsonl (`_id` or `id`, `text`, maybe `title`), queries.jsonl, and the judgments
 in qrels/SPLIT.tsv: a header, then `query-id`, `corpus-id`, `score` (Thakur et al. 2021), or without a header the four
 columns of trec_eval, divided by spaces: query, iteration, document, score. Files may be compressed. A run has six
 columns, divided by spaces: query, `Q0`, document, rank, score, name of the system. Output: a `Collection`,
@@ -33,6 +33,8 @@ from unmask.support.errors import ShareNote, UserError, counted
 
 CORPUS, QUERIES, QRELS = "corpus.jsonl", "queries.jsonl", "qrels"
 LAYOUT = f"a collection is a directory with {CORPUS}, {QUERIES} and {QRELS}/*.tsv"
+IDS = ("_id", "id")
+"""Keys of the id of a document or query, of which the first that is there is read; BEIR's own is `_id`."""
 HEADER = ("query-id", "corpus-id", "score")
 TREC = 4
 """Number of columns of trec_eval's judgments."""
@@ -190,9 +192,8 @@ def read_collection(path: str | Path) -> Collection:
             remedy="are these the judgments of another collection?",
         )
     if absent:  # as in ArguAna; trec_eval counts them as not found, too
-        what = (
-            f"judged documents are not in {corpus.name} and count as not found ({judgments_file.name}:{absent[0][0]})"
-        )
+        first = f"{judgments_file.name}:{absent[0][0]}"
+        what = f"judged documents are not in {corpus.name} and are counted as not found ({first})"
         notes.append(ShareNote(len(absent), sum(map(len, judged.values())), what))
     if without := len(judged) - len(searched):
         notes.append(ShareNote(without, len(judged), "judged queries have no relevant document and are not searched"))
@@ -200,7 +201,13 @@ def read_collection(path: str | Path) -> Collection:
         notes.append(ShareNote(others, len(texts), f"queries have no judgments in {judgments_file.name}"))
     identical = {name: number for name, number in identical.items() if not judged[name].get(name, (0, 0))[0] > 0}
     if itself := sum(name in identical for name in searched):
-        notes.append(ShareNote(itself, len(searched), "queries are documents, which are not ranked for themselves"))
+        notes.append(
+            ShareNote(
+                itself,
+                len(searched),
+                "queries are among the documents, too, and are omitted from the ranking for the same query",
+            )
+        )
     for name in searched:
         line, text = texts[name]
         if not text.strip():
@@ -256,9 +263,11 @@ def _records(path: Path) -> Iterator[Record]:
         if not line.strip():
             continue
         record, place = decode_line(line, name, number), Place(f"{name}:{number}", form="BEIR's")
-        key = record.get("_id")
+        key = next((record[key] for key in IDS if key in record), None)
         if isinstance(key, bool) or not isinstance(key, str | int) or not (identifier := str(key).strip()):
-            place.refuse("_id is missing, or is no text", "number the records")
+            place.refuse(
+                f"'_id' is missing, or is no text; keys: {', '.join(record)[:200]}", "give the id that judgments name"
+            )
         title = place.take(record, "title", str) if record.get("title") is not None else ""
         yield Record(number, identifier, title, place.take(record, "text", str))
 
@@ -388,7 +397,7 @@ def read_run(path: str | Path, collection: Collection) -> tuple[list[Ranking], l
     if others:
         notes.append(f"{display_name(path)}: {len(others):,} of its queries are not searched")
     if missing := len(queries) - len(scores):
-        notes.append(ShareNote(missing, len(queries), f"queries are not in {display_name(path)}, and count as 0"))
+        notes.append(ShareNote(missing, len(queries), f"queries are not in {display_name(path)}, and are counted as 0"))
     rankings = []
     for number in range(len(queries)):
         values_by_document = scores.get(number, {})

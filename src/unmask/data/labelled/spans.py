@@ -25,7 +25,7 @@ from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 
 from unmask.data.labelled.tagged_sentence import TaggedSentence, split_text, write_tags
 from unmask.metrics.token_classification import Chunk
-from unmask.support.errors import UserError, counted
+from unmask.support.errors import UserError, counted, counted_as
 from unmask.support.messages import argument, call, setting
 
 Inexact = Literal["adapt", "refuse"]
@@ -125,7 +125,7 @@ class Reading:
                 f"{verb} extended to whole words, the first {self.first}"
             )
         for what, count in self.omitted.items():
-            yield f"{self.name}: omitted: {count:,} {what}"
+            yield f"{self.name}: omitted: {counted_as(count, what)}"
 
     def inexpressible(self, what: str, remedy: str, file: str, line: int) -> None:
         """Count something that words cannot express, as in "discontinuous spans".
@@ -396,7 +396,7 @@ def to_sentence(annotated: Annotated, reading: Reading) -> TaggedSentence:
         if chunk in spans:
             if not reading.overlapping and (spans[chunk].start, spans[chunk].end) != (span.start, span.end):
                 _refuse_overlap(annotated, spans[chunk], span, reading)
-            reading.omitted["spans that occur twice"] += 1
+            reading.omitted["spans given twice"] += 1
         spans[chunk] = span
     if reading.overlapping:
         return replace(words, spans=_distinct(spans, annotated, reading))

@@ -159,6 +159,7 @@ def _column_lines(path: str | Path, columns: Mapping[str, str], known: Tags, gol
     name = known.name
     word_at, tag_at = (_number(columns, column, default, name) for column, default in (("text", 0), ("label", -1)))
     document, width, separator = None, 0, " "
+    tags, before = set[str](), set[str]()  # of the last column, and of the one before it
     for number, line in read_text_lines(path):
         if not line.strip(" \t"):
             yield None
@@ -179,7 +180,34 @@ def _column_lines(path: str | Path, columns: Mapping[str, str], known: Tags, gol
         width = len(cells)
         if not cells[word_at].strip("\r"):
             raise UserError("the word is empty", file=name, line=number)
+        if gold and width > 2 and word_at != width - 2:
+            tags.add(cells[-1].strip())
+            before.add(cells[-2].strip())
         yield number, cells[word_at], known.check(cells[tag_at].strip(), number) if gold else "", document
+
+    if "label" not in columns:
+        _check_one_column(tags, before, width, name)
+
+
+def _check_one_column(tags: set[str], before: set[str], width: int, name: str) -> None:
+    """Check that the last two columns are not tags of the same kind, such as gold and predicted ones for conlleval.
+
+    Args:
+        tags, before: what occurs in the last column, and in the one before it.
+        width: number of columns.
+        name: name of the file.
+
+    Raises:
+        UserError: most tags of one, other than O, are also in the other.
+    """
+    shared = (tags & before) - {"O"}
+    if shared and 2 * len(shared) >= min(len(tags - {"O"}), len(before - {"O"})):
+        raise UserError(
+            f"the last two columns have the same tags, such as {min(shared)}: are these the gold tags and those that a "
+            "model predicted, as conlleval reads them, or two levels of entities?",
+            file=name,
+            remedy=f"choose the gold tags by number from 0, as in {argument('columns', {'label': width - 2})}",
+        )
 
 
 def _number(columns: Mapping[str, str], column: str, default: int, name: str) -> int:

@@ -71,6 +71,11 @@ def to_bytes(token: str) -> bytes:
     return bytes(_BYTES.get(character, 0x20) for character in token)
 
 
+def readable(token: str) -> str:
+    """Return a token of a byte-level BPE as text; bytes that are only a part of a character as `\\xe3`."""
+    return to_bytes(token).decode(errors="backslashreplace")
+
+
 def _byte_characters() -> dict[str, int]:
     """Map the characters by which GPT-2 represents bytes to those bytes (encoder.py of openai/gpt-2)."""
     visible = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]

@@ -32,7 +32,7 @@ from typing import Any
 
 from tokenizers import models
 
-from unmask.data.tokenizers.bpe import to_bytes
+from unmask.data.tokenizers.bpe import readable, to_bytes
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.data.tokenizers.wordpiece import PREFIX
 from unmask.data.tokenizers.words import SPACE
@@ -158,10 +158,12 @@ class Extension:
         """
         change, direction = 1 - self.after / self.before, "fewer" if self.after <= self.before else "more"
         first = self.tokenizer.size - len(self.parts)
-        shown = [
-            f"{self.tokenizer.decode([first + number]).strip()} ({' '.join(parts)})"
-            for number, parts in enumerate(list(self.parts.values())[:8])
-        ]
+        byte_level = self.tokenizer.kind.name == "bpe"
+        shown = []
+        for number, (token, parts) in enumerate(list(self.parts.items())[:8]):
+            text = readable(token) if byte_level else self.tokenizer.decode([first + number])
+            written = map(readable, parts) if byte_level else parts
+            shown.append(f"{text.strip()} ({' '.join(part.strip() for part in written)})")
         lost = self.unknown_before > 0
         fewer = [f"the text has only {counted(len(self.parts), 'new token')} to learn, not {wanted:,}"]
         return [

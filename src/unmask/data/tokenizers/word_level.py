@@ -10,6 +10,7 @@ were split as in the Penn Treebank ("do n't"); text that is split so already rem
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
@@ -32,7 +33,8 @@ from unmask.data.tokenizers.tokenizer import (
     write_vocabulary,
 )
 from unmask.data.tokenizers.words import BEGIN_SENTENCE, END_SENTENCE, LONGEST, Spelling, is_cut, spell
-from unmask.support.errors import UserError, counted
+from unmask.support.errors import ShareNote, UserError, counted
+from unmask.support.scripts import IDEOGRAPHS, KANA, UNSPACED
 
 SPECIAL_TOKENS = dict(zip(ROLES, ("<PAD>", "<UNK>", "<S>", "</S>", "<MASK>"), strict=True))
 """Names of the special tokens."""
@@ -45,6 +47,15 @@ OPENING = Lock()
 """Held while a word gets an id: a server tokenizes in several threads."""
 MAX_OTHERS = 1 << 20
 """Maximum number of words beyond the vocabulary that are known at a time; a new one then replaces the oldest."""
+CLAUSES = (
+    "words in scripts without spaces are whole clauses, which are read as words: "
+    "write spaces between their words, as a segmenter of the language does"
+)
+CLAUSES_SHARE = 0.1
+"""Share of words in these scripts that are clauses from which on users are told."""
+_UNSPACED_LETTER = re.compile(f"[{UNSPACED}]")
+_CLAUSE = re.compile(f"[{UNSPACED}]{{9,}}|[{KANA}{IDEOGRAPHS}]{{6,}}")
+"""Letters in a row that are rarely one word; those of Thai and the like include vowels."""
 
 
 def _starts(tokens: Sequence[str | None]) -> Starts:
@@ -91,11 +102,21 @@ class WordTokenizer(Tokenizer):
         """See `Tokenizer`: the number of words with more bytes than are read."""
         ids, counts = np.unique(np.concatenate([np.zeros(0, np.int32), *encoded]), return_counts=True)
         cut = sum(count for id, count in zip(ids, counts.tolist(), strict=True) if is_cut(self.token(id)))
-        return [f"{counted(cut, 'word')} longer than {LONGEST - 2} bytes, of which no more are read"] if cut else []
+        notes = [f"{counted(cut, 'word')} longer than {LONGEST - 2} bytes, of which no more are read"] if cut else []
+        return [*notes, *self._describe_clauses(ids, counts)]
 
     def count_notes(self, counts: npt.NDArray[np.int64]) -> list[str]:
-        """See `Tokenizer`: none, as the characters of unknown words are read."""
-        return []
+        """See `Tokenizer`: clauses alone, as the characters of unknown words are read."""
+        ids = np.flatnonzero(counts)
+        return self._describe_clauses(ids, counts[ids])
+
+    def _describe_clauses(self, ids: npt.NDArray[Any], counts: npt.NDArray[Any]) -> list[str]:
+        """Return a sentence on clauses that are read as words, given distinct tokens and how often each occurs."""
+        words = [(self.token(id), count) for id, count in zip(ids.tolist(), counts.tolist(), strict=True)]
+        unspaced = [(word, count) for word, count in words if _UNSPACED_LETTER.search(word)]
+        total = sum(count for _, count in unspaced)
+        clauses = sum(count for word, count in unspaced if _CLAUSE.search(word))
+        return [ShareNote(clauses, total, CLAUSES)] if 0 < clauses >= CLAUSES_SHARE * total else []
 
     def encode_separately(self, words: Sequence[str]) -> list[Ids]:
         """See `Tokenizer`; each word is one token, whatever its characters."""

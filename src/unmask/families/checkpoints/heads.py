@@ -30,7 +30,7 @@ POOLED = frozenset(name for name, settings in OBJECTIVES.items() if POOLER in se
 """Pretraining heads that read the pooler."""
 
 
-CLASSIFIERS = ("classification", "multi_label", "regression", "ranking", "token_classification")
+CLASSIFIERS = ("classification", "multi_label", "regression", "ranking", "token_classification", "multiple_choice")
 """Task heads whose last layer has the same name in directories, in some families also that of question answering."""
 
 NAMED = ("classification", "multi_label", "token_classification")
@@ -129,28 +129,32 @@ def classifier_head(form: Format, config: Mapping[str, Any], tensors: Mapping[st
     """Return which of our heads their `classifier` is, as several have this name; "" if none.
 
     Raises:
-        UserError: according to the config it classifies sequences, but the pooler that it reads is missing; or it
-            predicts several numbers.
+        UserError: according to the config it classifies sequences or choices, but the pooler that it reads is missing;
+            or it predicts several numbers.
     """
     named = config.get("architectures")
     architectures = tuple(map(str, named)) if isinstance(named, list) else ()
-    parts = [f"{form.head_pooler or form.pooler}.{part}" for part in form.pooler_parts]
-    missing = [name for name in parts if name not in tensors] if form.head_pooler or form.pooler else []
+    choices = any(name.endswith("MultipleChoice") for name in architectures)
+    pooler = form.pooler if choices and "multiple_choice" not in form.pooled else form.head_pooler or form.pooler
+    parts = [f"{pooler}.{part}" for part in form.pooler_parts] if pooler else []
+    missing = [name for name in parts if name not in tensors]
     for suffix, head in (("TokenClassification", "token_classification"), ("QuestionAnswering", "question_answering")):
         if any(name.endswith(suffix) for name in architectures):
             if missing and head in form.pooled:
                 raise _without_pooler(missing[0], path)
             return head
-    if any(name.endswith("MultipleChoice") for name in architectures):
-        return ""
+    if choices and "multiple_choice" not in form.heads:
+        return ""  # another layer is between the pooler and the classifier
     if missing:
-        if any(name.endswith("SequenceClassification") for name in architectures):
+        if choices or any(name.endswith("SequenceClassification") for name in architectures):
             raise _without_pooler(missing[0], path)
         return ""
+    rows = tensors.get(f"{form.heads['multiple_choice' if choices else 'classification']['out']}.weight")
+    if choices:
+        return "multiple_choice" if rows is not None and len(rows) == 1 else ""
     problem = config.get("problem_type")
     if problem == MULTI_LABEL or (problem is None and any(map(_MULTI_LABEL.search, architectures))):
         return "multi_label"
-    rows = tensors.get(f"{form.heads['classification']['out']}.weight")
     if rows is not None and len(rows) > 1 and problem == "regression":
         raise UserError(
             f"problem_type: 'regression' with {len(rows)} numbers per text is not implemented, only with one",

@@ -64,7 +64,7 @@ from unmask.families.checkpoints.safetensors_file import (
     without_prefixes,
 )
 from unmask.families.format import SHARED_KEY, TASK_HEADS, Format, Pretrained
-from unmask.nn.encoders.encoder import Encoder
+from unmask.nn.encoders.encoder import POOLER, Encoder
 from unmask.objectives import OBJECTIVES
 from unmask.support.beside import OTHER_WEIGHTS
 from unmask.support.durable import replace_file
@@ -233,9 +233,9 @@ def write(
     prefix = "" if architecture == form.architectures[()] else form.prefix
     state = encoder.state_dict()
     tensors = {prefix + name: value.clone() for name, value in form.stored(settings, state).items()}
-    pooler = _pooler(form, architecture, prefix, known)
-    if not pooler and heads.keys() & POOLED:
-        pooler = OWN_POOLER
+    pooler, own = _pooler(form, architecture, prefix, known), {name for name, values in heads.items() if values}
+    if not pooler and POOLER in encoder.provides and (own - {*known} - (OBJECTIVES.keys() - POOLED)):
+        pooler = OWN_POOLER  # which heads for tasks that the format has no name for may read, too
     if pooler:
         tensors |= {f"{pooler}.{part}": state[f"pooler.{part}"] for part in form.pooler_parts}
     for head, values in heads.items():

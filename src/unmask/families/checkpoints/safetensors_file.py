@@ -96,7 +96,11 @@ def read_indices(path: Path, name: str, count: int) -> Tensor:
 def checked(tensor: Tensor, name: str, path: Path) -> Tensor:
     """Return a weight in float32 after checking its type and that it is finite; see `read_tensors`."""
     if tensor.dtype not in FLOATS or tensor.layout != torch.strided:
-        raise UserError(f"tensor {name} has type {tensor.dtype}, not a supported floating-point type", file=path)
+        raise UserError(
+            f"tensor {name} has type {tensor.dtype}, not a supported floating-point type",
+            file=path,
+            remedy="use the model that was quantized, if these are its weights",
+        )
     tensor = tensor.float()
     # a value that is not finite makes the sum so; only a sum that overflows needs the slow look at each value
     if not (bool(torch.isfinite(tensor.sum())) or bool(torch.isfinite(tensor).all())):

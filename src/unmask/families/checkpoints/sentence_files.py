@@ -9,6 +9,7 @@ of classes are compared, never imported.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,17 +40,19 @@ from unmask.families.checkpoints.sentence_modules import (
 from unmask.nn.encoders.pooled import Dense
 from unmask.support.beside import DENSE, FILES, NORMALIZE, POOLING, SPLADE_POOLING
 from unmask.support.choices import exists
-from unmask.support.errors import UserError
+from unmask.support.errors import InputWarning, UserError
 
 LENGTH_FILES = (
     LENGTH,
     *(f"sentence_{name}_config.json" for name in "roberta distilbert camembert albert xlm-roberta xlnet".split()),  # noqa: SIM905
 )
 """Names of the file of the encoder's settings, of which the first that exists is read."""
+SETFIT = ("model_head.pkl", "config_setfit.json")
+"""Files of SetFit beside those of the encoder: its classifier, and its settings."""
 METADATA = "artifact.metadata"
 """Settings of ColBERT; see colbert.py."""
 STEP_FILES = ("config.json", "model.safetensors", "tokenizer.json")
-PATTERNS = (MODULES, SENTENCES, *LENGTH_FILES, METADATA, *(f"[0-9]_*/{name}" for name in STEP_FILES))
+PATTERNS = (MODULES, SENTENCES, SETFIT[1], *LENGTH_FILES, METADATA, *(f"[0-9]_*/{name}" for name in STEP_FILES))
 """The files beside a model that this module and colbert.py read; the last patterns are those of folders of steps."""
 WEIGHTS = "model.safetensors"
 ALONE = "copy config.json, model.safetensors and the files of the tokenizer alone, to use it as a masked language model"
@@ -136,6 +139,22 @@ def read_pooling(directory: Path, tokenizer: Tokenizer | None = None) -> Pooling
         include_prompt=include,
         unsupported=next(iter(problems), ""),
     )
+
+
+def warn_of_classifier(directory: Path) -> None:
+    """Warn of a directory of SetFit, whose classifier is a pickle of scikit-learn, which is never opened.
+
+    Args:
+        directory: the directory of the encoder.
+    """
+    root = root_of(directory)
+    if any((root / name).exists() for name in SETFIT):
+        warnings.warn(
+            f"{root}: SetFit's classifier ({SETFIT[0]}) is not read, as a pickle can execute code: the model makes "
+            "vectors of texts alone; to classify, fine-tune it for classification on the examples of that classifier",
+            InputWarning,
+            stacklevel=2,
+        )
 
 
 def static_folder(directory: Path) -> tuple[Path, Pooling] | None:

@@ -36,7 +36,7 @@ from unmask.inference.backend import TorchBackend
 from unmask.inference.evaluation.likelihood import Likelihood, TokenizedText, lm_head
 from unmask.metrics.intervals import intervals, mean_share, measure_all
 from unmask.support.choices import BITS_PLL, PllKind, as_url
-from unmask.support.errors import UserError, counted
+from unmask.support.errors import ShareNote, UserError, counted
 from unmask.training.runs.display import Display
 
 CONTEXT = 128
@@ -95,11 +95,10 @@ def evaluate_bits(likelihood: Likelihood, documents: Sequence[str], display: Dis
     if not tokens:
         raise UserError("the documents have no tokens")
 
-    notes = []
+    notes: list[str] = []
     if unknown:
-        notes.append(
-            f"{unknown:,} of {tokens:,} tokens are outside the vocabulary; {SPELLING} bits are added for each byte"
-        )
+        what = f"tokens are outside the vocabulary, with {SPELLING} bits more for each byte"
+        notes.append(ShareNote(unknown, tokens, what))
     if likelihood.tokenizer.lowercase:
         notes.append("the tokenizer is uncased: the case of letters is not predicted")
     if lost := sum(lost_marks(count_characters(documents), likelihood.tokenizer.normalize).values()):
@@ -189,9 +188,9 @@ def evaluate_pairs(likelihood: Likelihood, pairs: Sequence[MinimalPair], display
         fields.setdefault(pairs[indices[0]].field, []).append(paradigm)
     total = accuracy(list(shares.values()))
     ties, beyond = int((right == 0.5).sum()), int(unknown.sum())
-    notes = [f"{ties:,} of {len(pairs):,} pairs have equal scores, and count as half right"] if ties else []
+    notes = [ShareNote(ties, len(pairs), "pairs have equal scores, and are counted as half right")] if ties else []
     if beyond:
-        notes.append(f"{beyond:,} of {len(pairs):,} pairs have words that are not in the vocabulary")
+        notes.append(ShareNote(beyond, len(pairs), "pairs have words outside the vocabulary"))
     return {
         "task": "blimp",
         "metrics": {"accuracy": total["accuracy"]},

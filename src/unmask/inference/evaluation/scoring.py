@@ -179,14 +179,14 @@ def _scores(
         "examples": len(examples),
         **task.details(examples, predictions, model.labels),
     }
-    if told := describe_constant(task, examples, predictions):
+    if told := describe_uninformative(task, examples, predictions):
         result["warnings"] = [told]
     return result, measure
 
 
-def describe_constant(task: Task, examples: Sequence[Any], predictions: Sequence[Any]) -> str:
-    """Return a warning that a model predicts the same for all examples, though they differ, or of undefined metrics; or
-    ""."""
+def describe_uninformative(task: Task, examples: Sequence[Any], predictions: Sequence[Any]) -> str:
+    """Return a warning that scores say little: metrics are undefined, or a model predicts the same for all examples,
+    though they differ; "": neither."""
     if told := task.undefined(examples, predictions):
         return told
     if len({task.labels_of(example) for example in examples}) < 2:

@@ -28,7 +28,7 @@ from unmask.inference.backend import TorchBackend
 from unmask.inference.bench import measure_engines
 from unmask.inference.evaluation.language_models import document_bits, likelihood_of_bits
 from unmask.inference.evaluation.likelihood import Likelihood, TokenizedText
-from unmask.inference.evaluation.scoring import constant_scores, describe_constant
+from unmask.inference.evaluation.scoring import constant_scores, describe_uninformative
 from unmask.inference.predictor import Predictor
 from unmask.metrics.intervals import intervals, measure_all, resampled
 from unmask.model.directory import find
@@ -300,7 +300,7 @@ def learn_and_score(cell: Cell, folder: Path, needed: Mapping[str, Path], machin
     replace_file(folder / MISTAKES, msgspec.json.encode(wrong))
     parameters = sum(value.numel() for value in model.encoder.parameters())
     notes, recipe = (
-        [*ready.data.notes, *(f"test: {note}" for note in told), describe_constant(task, examples, predictions)],
+        [*ready.data.notes, *(f"test: {note}" for note in told), describe_uninformative(task, examples, predictions)],
         ready.recipe,
     )
     return {

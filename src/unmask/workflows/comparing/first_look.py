@@ -30,7 +30,7 @@ from unmask.metrics.transferability import h_score, log_evidence
 from unmask.model.directory import NAME_ONE
 from unmask.model.model import load_model
 from unmask.support.choices import ColumnNames, Device, Format, Precision, RankedTask, check_choice, check_path
-from unmask.support.errors import UserError, check_count
+from unmask.support.errors import ShareNote, UserError, check_count
 from unmask.support.messages import argument
 from unmask.tasks import TASKS
 from unmask.tasks.regression import numbers
@@ -171,7 +171,7 @@ def text_features(backend: TorchBackend, rows: Sequence[Row], notes: list[str]) 
     longest = min(LONGEST, encoder.longest)
     words = frame_words(backend.model.tokenizer, rows, longest)
     if words.cut:
-        notes.append(f"{words.cut:,} of {len(rows):,} texts are longer than {longest} tokens, and were truncated")
+        notes.append(ShareNote(words.cut, len(rows), f"texts are longer than {longest} tokens, and were truncated"))
     notes += words.notes
     features, offsets = np.empty((len(rows), encoder.width), np.float32), words.offsets
     for number, states in backend.layers(words.samples, _layers(backend)):  # (tokens, layers, width)

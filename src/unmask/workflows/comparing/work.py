@@ -34,7 +34,7 @@ from unmask.families.checkpoints.check import on_meta
 from unmask.model.directory import find
 from unmask.support.choices import exists
 from unmask.support.durable import full_disk, only_writer, replace_file
-from unmask.support.errors import UserError
+from unmask.support.errors import ShareNote, UserError
 from unmask.support.messages import flags
 from unmask.support.settings import write
 from unmask.support.urls import address_of
@@ -307,7 +307,7 @@ def progress_of(plan: Plan, out: Path, attempt: str, workers: int) -> str:
     """Return how far a comparison is on which other processes work."""
     done = set[str]()
     left = duration(_seconds_left(plan, out, attempt, done) / workers)
-    return f"{len(done)} of {len(plan.cells)} cells are done; about {left} left"
+    return f"{ShareNote(len(done), len(plan.cells), 'cells are done')}; about {left} left"
 
 
 def write_plan(comparison: Comparison, out: Path) -> None:

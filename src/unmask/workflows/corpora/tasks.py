@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from unmask.support.durable import full_disk, replace_file
-from unmask.support.errors import UnmaskError, UserError, counted
+from unmask.support.errors import ShareNote, UnmaskError, UserError, counted
 from unmask.support.fingerprint import fingerprint_values
 from unmask.support.workers import ATTEMPTS, PAUSE, local_workers, new_call, taken, work_on_ray
 
@@ -108,7 +108,7 @@ def work_together(
     """
 
     def progress() -> str:
-        return f"{sum(task.result is not None for task in tasks)} of {len(tasks)} tasks are done"
+        return ShareNote(sum(task.result is not None for task in tasks), len(tasks), "tasks are done")
 
     check_done(tasks)
     call, others = new_call(), min(workers, len(tasks)) - 1

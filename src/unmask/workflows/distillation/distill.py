@@ -12,7 +12,6 @@ from unmask.data.corpus.corpus import Corpus, open_corpus
 from unmask.data.labelled.columns import as_columns
 from unmask.data.labelled.table import Data, as_sources
 from unmask.data.text.documents import TextOptions
-from unmask.model.directory import read_settings
 from unmask.model.model import load_model
 from unmask.recipes.recipe import Recipe, as_recipe
 from unmask.support.choices import ColumnNames, Device, Documents, Files, Format, Precision, as_files
@@ -24,13 +23,13 @@ from unmask.training.machine import Machine, choose_machine
 from unmask.training.processes import Processes
 from unmask.training.runs.display import Display
 from unmask.workflows.distillation.comparison import BASELINE, SAME_ALONE, measure, of_task, write_comparison
-from unmask.workflows.distillation.general import distill_encoder
+from unmask.workflows.distillation.general import check_distillation, distill_encoder
 from unmask.workflows.distillation.lesson import Lesson
 from unmask.workflows.distillation.student import check_start
 from unmask.workflows.distillation.task_distillation import prepare_baseline, prepare_lesson
 from unmask.workflows.finetuning.job import LabelledFiles
 from unmask.workflows.finetuning.run_job import run_prepared
-from unmask.workflows.pretraining.checks import check_needs, check_teacher, refuse_fixed
+from unmask.workflows.pretraining.checks import check_teacher, refuse_fixed
 from unmask.workflows.pretraining.restarts import restarted, started
 from unmask.workflows.pretraining.text_corpus import corpus_for_all, corpus_from_text
 
@@ -150,7 +149,7 @@ def distill(
                 if corpus is not None:
                     corpus = open_corpus(corpus)
                 else:
-                    check_needs(read_settings(teacher), planned, teacher)
+                    check_distillation(planned, teacher, init, layers, allow_pickle=allow_pickle)
                     make = partial(
                         corpus_from_text,
                         paths,

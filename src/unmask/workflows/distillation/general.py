@@ -36,7 +36,7 @@ from unmask.training.runs.display import Display
 from unmask.workflows.distillation.comparison import BASELINE, MANY, SAME_ALONE, measure, of_text, write_comparison
 from unmask.workflows.distillation.student import student_of, student_settings, vocabulary_difference
 from unmask.workflows.distillation.targets import StoringTeacher, TargetStore, check_targets
-from unmask.workflows.pretraining.checks import check_needs, check_shape, check_teacher
+from unmask.workflows.pretraining.checks import check_shape, check_teacher
 from unmask.workflows.pretraining.pretrain import HELDOUT_TOKENS, fingerprint, train_encoder
 from unmask.workflows.pretraining.restarts import started
 from unmask.workflows.pretraining.start import InitialWeights, build_learner, load_base
@@ -141,22 +141,32 @@ def _begin(
     return model, InitialWeights(student, f"{init or teacher}", how, [about], inputs, tokens=student.tokens)
 
 
-def check_distillation(recipe: Recipe, teacher: str | Path) -> None:
-    """Check that a student can learn from a teacher, before there is a corpus.
-
-    Args:
-        recipe: the shape of the student, and the objectives.
-        teacher: MODEL to learn from.
+def check_distillation(
+    recipe: Recipe,
+    teacher: str | Path,
+    init: str | Path | None = None,
+    layers: int | None = None,
+    *,
+    allow_pickle: bool = False,
+) -> None:
+    """Check that a student can learn from a teacher, before there is a corpus; the arguments are those of
+    `distill_encoder`.
 
     Raises:
         UserError: the teacher lacks what an objective learns from, or cannot read the batches of the student.
     """
-    model = load_model(teacher)
+    model = load_model(teacher, allow_pickle=allow_pickle, seed=recipe.seed)
     check_teacher(recipe, model)
-    shape = student_settings(recipe.encoder, model.encoder.settings, None)
-    student, _ = student_of(model, shape, f"{teacher}", seed=recipe.seed)
+    if init is None:
+        shape = student_settings(recipe.encoder, model.encoder.settings, layers)
+        student, _ = student_of(model, shape, f"{teacher}", seed=recipe.seed)
+    else:
+        student = load_model(init, allow_pickle=allow_pickle, seed=recipe.seed)
+    if getattr(student.encoder.settings, "memory", 0):
+        student = without_memory(student)
     check_student(student, model, f"{teacher}")
-    check_needs(shape, recipe, "the student")
+    check_shape(student.encoder.settings, recipe, init or "the student")
+    recipe = msgspec.structs.replace(recipe, encoder=student.encoder.settings)
     build_learner(recipe, model.tokenizer.size, student, Teacher(learner_of(model, recipe)))
     check_samples(model, recipe, f"{teacher}")
 
