@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from unmask.data.labelled import negatives
+from unmask.data.labelled.label_cells import SEPARATOR, SEPARATOR_KEY, separator_of
 from unmask.support.choices import ColumnNames
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
@@ -204,11 +205,19 @@ class Wanted:
         columns: our names to the names in the file, as given by the user.
         fields: what the rows have.
         gold: whether labels are read.
+        separator: what separates several labels in a cell.
     """
 
     columns: Mapping[str, str]
     fields: Fields
     gold: bool = True
+    separator: str = SEPARATOR
+
+    @classmethod
+    def of(cls, columns: Mapping[str, str], fields: Fields, *, gold: bool = True) -> Wanted:
+        """Return what is wanted by `columns`, which may also name the separator; see `separator_of`."""
+        named = {column: name for column, name in columns.items() if column != SEPARATOR_KEY}
+        return cls(named, fields, gold, separator_of(columns))
 
     def numbered(self, name: str) -> SelectedColumns | None:
         """Return the columns if they are given as numbers, which imply that there is no header; None otherwise.

@@ -22,7 +22,7 @@ import msgspec
 from unmask.data.labelled.columns import PRODIGY, SINGLE, Fields, SelectedColumns, Wanted
 from unmask.data.labelled.delimited import OWN, SEPARATORS, DelimitedFile, Line, distinct_names
 from unmask.data.labelled.json_file import suffix_of
-from unmask.data.labelled.label_cells import Cell, check_decoded, check_name
+from unmask.data.labelled.label_cells import SEPARATOR_KEY, Cell, check_decoded, check_name
 from unmask.data.labelled.negatives import COLUMN, SCORES, read_negatives, read_scores
 from unmask.data.labelled.records import has_records, read_records
 from unmask.data.labelled.retrieval_files import find_collection
@@ -35,8 +35,10 @@ from unmask.support.urls import address_of
 
 TEXTS = ("text", "text_b")
 """Our names of the columns of texts."""
-NAMES = (*TEXTS, COLUMN, "label")
-"""Our names of all columns."""
+SEVERAL = (COLUMN, "label")
+"""Our names of what may be in several columns."""
+NAMES = (*TEXTS, *SEVERAL, SEPARATOR_KEY)
+"""Keys of `columns`: our names of all columns, and the separator of labels in a cell."""
 
 
 class Row(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):  # nothing in it refers back to it
@@ -68,7 +70,7 @@ class Row(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):  # nothing
 
 
 def parse_columns(text: str) -> dict[str, str]:
-    """Parse `text=NAME_OR_NUMBER,label=…`; the last two of `NAMES` may be several columns, such as `label=joy,fear`.
+    """Parse `text=NAME_OR_NUMBER,label=…`; those of `SEVERAL` may be several columns, such as `label=joy,fear`.
 
     Raises:
         UserError: the text does not have this form, or a name before an equals sign is unknown, or there twice.
@@ -76,7 +78,7 @@ def parse_columns(text: str) -> dict[str, str]:
     columns: dict[str, str] = {}
     for part in text.split(",") if text else ():
         column, equals, header = part.partition("=")
-        if part and not equals and (last := next(reversed(columns), "")) in NAMES[2:]:
+        if part and not equals and (last := next(reversed(columns), "")) in SEVERAL:
             columns[last] += f",{part}"
             continue
         if not equals or not header:
@@ -87,7 +89,7 @@ def parse_columns(text: str) -> dict[str, str]:
             raise UserError(f"{argument('columns', text)}: unknown '{column}'", remedy=nearest(column, NAMES))
         if column in columns:
             both = f"{column}={columns[column]},{header}"
-            remedy = f"if both are meant, write {both}" if column in NAMES[2:] else "name one column"
+            remedy = f"if both are meant, write {both}" if column in SEVERAL else "name one"
             raise UserError(f"{argument('columns', text)}: '{column}' is there twice", remedy=remedy)
         if header.isdecimal() and len(header) > 6:
             raise UserError(f"{argument('columns', {column: header[:20] + '…'})}: there is no such column")
@@ -178,10 +180,12 @@ def iterate_rows(
         raise UserError(f"{argument('columns', {unknown[0]: '…'})} has no effect", remedy=nearest(unknown[0], NAMES))
     if "label" in columns and not gold:
         raise UserError(f"{argument('columns', {'label': '…'})} has no effect: no labels are read")
+    if SEPARATOR_KEY in columns and not (gold and fields.several):
+        raise UserError(f"{argument('columns', {SEPARATOR_KEY: '…'})} has no effect: no text has several labels")
     if COLUMN in columns and not fields.negatives:
         raise UserError(f"{argument('columns', {COLUMN: '…'})} has no effect: this task reads no negatives")
     read = fields if gold else replace(fields, labels=(), several=False, soft=False, negatives=False)
-    wanted, label_columns = Wanted(columns, read, gold), dict[str, None]()
+    wanted, label_columns = Wanted.of(columns, read, gold=gold), dict[str, None]()
     for path in paths:
         name, omitted, separators = display_name(path), Counter[str](), list[str]()
         if gold and find_collection(path):
