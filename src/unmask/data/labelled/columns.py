@@ -148,6 +148,7 @@ class Fields:
         negatives: whether texts that do not belong to the first one are read, if there are columns of them; see
             negatives.py.
         soft: whether a label may be a distribution; see data/labelled/row_labels.py.
+        blank: whether texts may be empty, or missing.
     """
 
     labels: tuple[str, ...] = LABELS
@@ -156,6 +157,7 @@ class Fields:
     optional: bool = False
     negatives: bool = False
     soft: bool = False
+    blank: bool = False
 
 
 SINGLE = Fields()

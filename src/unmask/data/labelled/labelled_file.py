@@ -22,7 +22,7 @@ import msgspec
 from unmask.data.labelled.columns import PRODIGY, SINGLE, Fields, SelectedColumns, Wanted
 from unmask.data.labelled.delimited import OWN, SEPARATORS, DelimitedFile, Line, distinct_names
 from unmask.data.labelled.json_file import suffix_of
-from unmask.data.labelled.label_cells import SEPARATOR_KEY, Cell, check_decoded, check_name
+from unmask.data.labelled.label_cells import SEPARATOR_KEY, Cell, check_decoded, check_name, is_missing
 from unmask.data.labelled.negatives import COLUMN, SCORES, read_negatives, read_scores
 from unmask.data.labelled.records import has_records, read_records
 from unmask.data.labelled.retrieval_files import find_collection
@@ -336,7 +336,7 @@ def _read(table: DelimitedFile, wanted: Wanted, row_labels: RowLabels, omitted: 
             )
         labels = row_labels.read(selected, cells, line)
         chosen = {column: cells[index].strip() for column, index in selected.indices.items()}
-        if row := _row(chosen, name, line, selected, omitted, labels):
+        if row := _row(chosen, name, line, selected, omitted, labels, wanted.fields.blank):
             row = _with_negatives(row, selected, names, [cell.strip() for cell in cells])
             source = dict(zip(names, cells, strict=True))
             yield row if wanted.gold else msgspec.structs.replace(row, source=source)
@@ -407,11 +407,13 @@ def _read_records(
         values = list(record.values())
         labels = row_labels.read(selected, values, number)
         texts = {
-            column: Cell(column, names[index], values[index]).text(name, number).strip()
+            column: ""
+            if wanted.fields.blank and is_missing(values[index])
+            else Cell(column, names[index], values[index]).text(name, number).strip()
             for column, index in selected.indices.items()
             if labels is None or column != "label"
         }
-        if row := _row(texts, name, number, selected, omitted, labels):
+        if row := _row(texts, name, number, selected, omitted, labels, wanted.fields.blank):
             row = _with_negatives(row, selected, names, values)
             yield row if wanted.gold else msgspec.structs.replace(row, source=record)
 
@@ -423,6 +425,7 @@ def _row(
     selected: SelectedColumns,
     omitted: Counter[str],
     labels: Labels | None,
+    blank: bool,
 ) -> Row | None:
     """Return the row, or None if it is one that its format excludes; `values` has no spaces around, and is changed."""
     if labels is not None:
@@ -435,7 +438,7 @@ def _row(
         return None
     is_labeled = labels is not None or "label" in values
     for column, value in values.items():
-        if value:
+        if value or (blank and column in TEXTS and not selected.damaged):
             if is_labeled:
                 check_decoded(column, value, name, line)
             continue
