@@ -272,6 +272,12 @@ def _format(path: str | Path, kind: str | None) -> str:
                 file=display_name(path),
                 remedy='of text files, write one of JSON Lines with a line {"text": …} for each',
             )
+        if suffix in ("conll", "conllu", "conllup"):
+            raise UserError(
+                "words with tags, not texts with labels",
+                file=display_name(path),
+                remedy="choose the task token-classification",
+            )
         raise UserError(
             "the format of labeled examples is determined by the file's suffix",
             file=display_name(path),

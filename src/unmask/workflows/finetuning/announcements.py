@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from unmask.recipes.recipe import FinetuningRecipe
 from unmask.support.errors import counted
 from unmask.support.messages import argument, setting
 from unmask.tasks.rows import TextTask
-from unmask.tasks.task import Task
 from unmask.training.runs.display import Display
 from unmask.training.settings import BudgetSettings
 from unmask.workflows.finetuning.job import FewLabels
@@ -31,7 +31,7 @@ MIN_EVALUATED = 50
 def announce(ready: Prepared, display: Display) -> None:
     """Print what was repaired, truncated or left out in the examples, and the main settings of the run."""
     display.say(*ready.notes, *ready.train.notes, *(f"dev: {note}" for note in ready.held.notes))
-    if remedy := _describe_cut(ready.recipe.task, ready.train.cut):
+    if remedy := _describe_cut(ready.recipe, ready.train.cut):
         display.say(remedy)
     base, recipe, data, source = ready.base, ready.recipe, ready.data, ready.source
     title = recipe.task.title
@@ -62,9 +62,12 @@ def announce(ready: Prepared, display: Display) -> None:
         display.say(weights)
 
 
-def _describe_cut(task: Task, cut: Sequence[bool]) -> str:
+def _describe_cut(recipe: FinetuningRecipe, cut: Sequence[bool]) -> str:
     """Return how more of the texts would be read, if many single texts are truncated; otherwise ""."""
-    if not isinstance(task, TextTask) or task.windows > 1 or task.pairs or sum(cut) < MANY_CUT * max(1, len(cut)):
+    task = recipe.task
+    if not isinstance(task, TextTask) or task.windows > 1 or task.pairs or recipe.objectives:  # which read no windows
+        return ""
+    if sum(cut) < MANY_CUT * max(1, len(cut)):
         return ""
     return f"to read {WINDOWS} windows of each text, which takes longer: {setting('task.windows', WINDOWS)}"
 
