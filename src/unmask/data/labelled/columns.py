@@ -44,6 +44,8 @@ GRADES = ("grade", "relevance", "score", "label")
 """Names of the label column for ranking."""
 MATCHES = tuple(dict.fromkeys((*NUMBERS, *LABELS, *GRADES)))
 """Names of columns that tell which pairs of texts belong together."""
+MOST_NAMED = 4
+"""Number of names of a column that an error lists."""
 HEADINGS = frozenset(
     name.casefold()
     for name in (
@@ -252,8 +254,10 @@ class Wanted:
         for column, candidates in wanted.items():
             header = next((candidate for candidate in candidates if candidate in names), None)
             if header is None:
+                known = list(dict.fromkeys(candidates))
+                more = ", …" if len(known) > MOST_NAMED else ""
                 raise UserError(
-                    f"no column named {' or '.join(dict.fromkeys(candidates))}; columns: {', '.join(headers)[:200]}",
+                    f"no column named {' or '.join(known[:MOST_NAMED])}{more}; columns: {', '.join(headers)[:200]}",
                     file=name,
                     line=line,
                     remedy=_remedy(column, headers),

@@ -178,10 +178,14 @@ def iterate_rows(
     """
     if unknown := sorted(columns.keys() - set(NAMES)):
         raise UserError(f"{argument('columns', {unknown[0]: '…'})} has no effect", remedy=nearest(unknown[0], NAMES))
-    if "label" in columns and not gold:
-        raise UserError(f"{argument('columns', {'label': '…'})} has no effect: no labels are read")
-    if SEPARATOR_KEY in columns and not (gold and fields.several):
-        raise UserError(f"{argument('columns', {SEPARATOR_KEY: '…'})} has no effect: no text has several labels")
+    for column in ("label", SEPARATOR_KEY):
+        if column in columns and not gold:
+            raise UserError(f"{argument('columns', {column: '…'})} has no effect: no labels are read", remedy="omit it")
+    if SEPARATOR_KEY in columns and not fields.several:
+        raise UserError(
+            f"{argument('columns', {SEPARATOR_KEY: '…'})} has no effect: this task has one label per text",
+            remedy="omit it, or choose the task multi-label",
+        )
     if COLUMN in columns and not fields.negatives:
         raise UserError(f"{argument('columns', {COLUMN: '…'})} has no effect: this task reads no negatives")
     read = fields if gold else replace(fields, labels=(), several=False, soft=False, negatives=False)
