@@ -166,3 +166,8 @@ def test_no_message_names_a_flag(path):
         return
     for line, text in literals(path):
         assert not FLAG.search(NO_FLAGS.sub("", text)), (name, line, text)
+
+
+def test_what_a_shell_would_read_otherwise_is_quoted():
+    text = argument("columns", {"label": "topics", "separator": "|"})
+    assert rendered(text, in_command) == '--columns "label=topics,separator=|"'

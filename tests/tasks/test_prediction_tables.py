@@ -21,7 +21,9 @@ from unmask.tasks.multi_label import Labels, MultiLabel
 from unmask.tasks.prediction_tables import as_row, with_columns, write_table
 from unmask.tasks.question_answering import QuestionAnswering
 from unmask.tasks.regression import Regression
+from unmask.tasks.spans import Spans
 from unmask.tasks.sparse import SparseVector
+from unmask.tasks.token_classification import TokenClassification
 
 TEXTS = ["plain", "a, b", 'with "quotes"', "two\nlines", "carriage\rreturn", "both\r\n"]
 TEXTS += ["\u4f60\u597d", "\U0001f600 e\u0301", "1", "NA", "=1+1"]
@@ -208,5 +210,8 @@ def test_what_annotators_do_not_import_is_refused():
         for name in ("out.doccano.jsonl", "out.labelstudio.json"):
             with pytest.raises(UserError, match=rf"{name}: predictions of [\w ]+ are not written for annotators"):
                 check_table(Path(name), task)
+    for name, task in (("out.conllu", TokenClassification()), ("out.ann", Spans()), ("out.xlsx", Classification())):
+        with pytest.raises(UserError, match=rf"{name}: predictions of [\w ]+ are not written as \.\w+; use "):
+            check_table(Path(name), task)
     check_table(Path("out.labelstudio.json"), Classification())
     check_table(Path("out.jsonl"), Regression())

@@ -1,5 +1,7 @@
 """Rows as samples: segments and truncation of pairs; holding out a stratified tenth."""
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import example, given
@@ -34,6 +36,22 @@ def test_each_task_knows_a_published_format_without_a_header(tmp_path, task, lin
     assert [row.values for row in one_by_one] == [texts, texts]
     assert task.read([path], columns={}, gold=False) == one_by_one
     assert len(task.read([path], columns={})) == 2
+
+
+@pytest.mark.parametrize("task", [Classification(), MultiLabel(), Regression()])
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_texts_to_predict_may_be_empty_and_are_counted(tmp_path, tokenizer, task, suffix):
+    path = tmp_path / f"rows.{suffix}"
+    csv = "id,text,label\n1,dog,1\n2,,0\n3,  ,1\n"
+    texts = ("dog", None, " ")
+    lines = [json.dumps({"id": number, "text": text, "label": 1}) for number, text in enumerate(texts, 1)]
+    path.write_text(csv if suffix == "csv" else "\n".join(lines))
+    rows = task.read([path], columns={}, gold=False)
+    assert [row.values for row in rows] == [{"text": "dog"}, {"text": ""}, {"text": ""}]
+    assert list(task.iterate(path, columns={})) == rows
+    assert frame_rows(tokenizer, rows, 8).notes == ("2 of 3 texts are empty",)
+    with pytest.raises(UserError, match=r":[23]: .*(empty|missing)"):
+        task.read([path], columns={})
 
 
 def popped(first, second, capacity):

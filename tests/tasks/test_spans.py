@@ -23,6 +23,7 @@ from unmask.tasks import spans
 from unmask.tasks.spans import UNTRAINED, SpanHead, Spans
 from unmask.tasks.tagged import Entity, Tagged
 from unmask.workflows.distillation.augment import rebuild, texts_of
+from unmask.workflows.finetuning.finetune import finetune
 
 LABELS = ("O", "X", "Y", "Z")
 SHAPE = BertSettings(layers=1, width=16, heads=2, feed_forward=32, positions=64, dropout=0.0, init_std=0.5)
@@ -237,6 +238,20 @@ def test_nested_entities_are_learned_and_written_as_annotators_read_them(fine_tu
             (tmp_path / name).write_text(re.sub('"predictions"', '"annotations"', content))
         (again, *_) = read_annotations([tmp_path / name], columns={}, overlapping=True)
         assert again.entities == [(entity.label, entity.start, entity.end) for entity in predictions[0].entities]
+
+
+def test_a_model_is_trained_further_on_shorter_entities(fine_tuned, tmp_path):
+    """The width would otherwise follow the new entities, and the head would not fit."""
+    train, short = tmp_path / "train.jsonl", tmp_path / "short.jsonl"
+    train.write_text("\n".join(json.dumps(nested(seed)) for seed in range(20)))
+    run = fine_tuned("spans", train, tmp_path / "run", "budget.steps=1")
+    records = [nested(seed) for seed in range(20)]
+    for record in records:
+        record["spans"][0] = {"start": 0, "end": 3, "label": "ORG"}
+        record["spans"] = [span for span in record["spans"] if " " not in record["text"][span["start"] : span["end"]]]
+    short.write_text("\n".join(map(json.dumps, records)))
+    finetune("spans", run, [short], tmp_path / "more", settings={"budget.steps": 1}, device="cpu", quiet=True)
+    assert load(tmp_path / "more", device="cpu").task.width == load(run, device="cpu").task.width == 4
 
 
 def test_words_without_annotations_are_read():

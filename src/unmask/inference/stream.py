@@ -28,7 +28,7 @@ from unmask.support.durable import check_file, create, named, read_json, replace
 from unmask.support.errors import EmptySource, ShareNote, UserError
 from unmask.support.fingerprint import differences, versions
 from unmask.support.messages import argument
-from unmask.tasks.prediction_tables import OTHER_TABLES, TABLES
+from unmask.tasks.prediction_tables import TABLES, UNWRITTEN
 from unmask.tasks.task import Task
 
 EXPLAINED = (".jsonl", ".json")
@@ -92,7 +92,7 @@ def check_table(out: Path, task: Task) -> None:
         raise UserError(
             f"predictions of {task.title} are not written for annotators", file=out, remedy="name it FILE.jsonl"
         )
-    if out.suffix in (*TABLES, *OTHER_TABLES) and out.suffix not in task.tables:
+    if out.suffix in (*TABLES, *UNWRITTEN) and out.suffix not in task.tables:
         written = f"{', '.join(task.tables)} or .jsonl" if task.tables else ".jsonl or .json"
         raise UserError(
             f"predictions of {task.title} are not written as {out.suffix}", file=out, remedy=f"use {written}"

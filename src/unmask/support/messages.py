@@ -198,7 +198,7 @@ def flags(name: str, value: Any) -> list[str]:
 
 def _quoted(word: str) -> str:
     """Return a word in quotes if a shell would split it."""
-    return f'"{word}"' if re.search(r"[\s*]", word) or not word else word
+    return f'"{word}"' if re.search(r"[\s*|;&<>()]", word) or not word else word
 
 
 def _literal(value: Any) -> str:

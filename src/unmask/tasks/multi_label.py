@@ -23,7 +23,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from unmask.data.batches.batch import Batch, Sample
 from unmask.data.labelled.columns import Fields
-from unmask.data.labelled.label_cells import SEPARATOR
+from unmask.data.labelled.label_cells import separator_of
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.metrics import classification as metrics
@@ -127,7 +127,7 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, tag="multi-label"):
         """
         rows = super().read(paths, columns=columns, kind=kind, gold=gold, notes=notes)
         if gold and notes is not None and not any(len(self.labels_of(row)) > 1 for row in rows):
-            notes.append(f"no text has several labels: these are separated by '{SEPARATOR}', or in lists")
+            notes.append(f"no text has several labels: these are separated by '{separator_of(columns)}', or in lists")
         if notes is not None and (votes := votes_of(rows)):
             names = sorted({name for row in rows for name in self.labels_of(row)})
             notes.append(describe_agreement(mean_agreement(agreement_by_label(votes, names)), len(votes)))

@@ -16,8 +16,8 @@ from unmask.support.errors import UserError
 
 TABLES = (".csv", ".tsv", ".parquet")
 """Suffixes of files that are tables."""
-OTHER_TABLES = (".xlsx", ".xls", ".ods", ".arrow", ".feather")
-"""Suffixes of tables that are not written."""
+UNWRITTEN = (".xlsx", ".xls", ".ods", ".arrow", ".feather", ".conllu", ".conllup", ".ann", ".spacy")
+"""Suffixes of formats that are read, and not written."""
 _BREAKS = frozenset("\t\r\n")
 BATCH = 10_000
 """Rows that are written at a time."""

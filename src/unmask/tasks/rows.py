@@ -65,14 +65,15 @@ class RowTask(Task, frozen=True, kw_only=True):
     def read(
         self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
     ) -> list[Row]:
-        """See `Task`."""
-        return read_rows(paths, columns=columns, kind=kind, gold=gold, fields=self.fields, notes=notes)
+        """See `Task`; texts may be empty if labels are not read: what is predicted is counted (`frame_rows`)."""
+        fields = self.fields if gold else replace(self.fields, blank=True)
+        return read_rows(paths, columns=columns, kind=kind, gold=gold, fields=fields, notes=notes)
 
     def iterate(
         self, source: Source, *, columns: Columns, kind: str | None = None, notes: Notes = None
     ) -> Iterator[Row]:
         """See `Task`; negatives, which are not predicted, are not read."""
-        fields = replace(self.fields, negatives=False)
+        fields = replace(self.fields, negatives=False, blank=True)
         return iterate_rows([source], columns=columns, kind=kind, gold=False, fields=fields, notes=notes)
 
     def choose_held(

@@ -43,7 +43,6 @@ from unmask.nn.layers.linear import Linear
 from unmask.objectives.flops import head_flops, matrices
 from unmask.objectives.objective import Objective, Part, imitate_softmax
 from unmask.support.errors import ShareNote, UserError, counted
-from unmask.support.messages import setting
 from unmask.support.model_card import Card
 from unmask.tasks.entity_task import EntityTask, encode_words, in_code_points
 from unmask.tasks.tagged import Entity, Tagged, WordWindow, cut_windows, in_words
@@ -68,7 +67,8 @@ class Spans(EntityTask, frozen=True, kw_only=True, tag="spans"):
     """The recipe's [task] for `kind = "spans"`; see `EntityTask`.
 
     Attributes:
-        width: maximum number of words of a span; None: at most 8, or what 99 % of the training entities need.
+        width: maximum number of words of a span; None: that of a model that is trained further, otherwise at most 8, or
+            what 99 % of the training entities need.
         nested: whether entities that overlap are predicted; None: whether any of the training entities do.
     """
 
@@ -80,7 +80,7 @@ class Spans(EntityTask, frozen=True, kw_only=True, tag="spans"):
     metric = "f1"
     comparable = metrics.NAMES_WITH_MACRO
     card = Card(title="A recognizer of nested entities", pipeline="token-classification")
-    training = Training(rate=2.0, epochs=4, steps=200)
+    training = Training(rate=2.0, epochs=4, steps=200, inherited=("width",))
     refusals: ClassVar[Refusals] = {
         "export": Reason(
             "spans are of words, which an exported program does not know", "export token-classification instead"
@@ -162,6 +162,8 @@ class Spans(EntityTask, frozen=True, kw_only=True, tag="spans"):
             total = sum(len(sentence.chunks) for sentence in examples)
             limits = f"{setting('task.width', self._width)} words, or {setting('task.length', self.length)} tokens"
             notes.append(ShareNote(missed, total, f"entities are longer than {limits} and cannot be found"))
+            limits = f"{counted(self._width, 'word')} (task.width), or {counted(self.length, 'token')} (task.length)"
+            notes.append(ShareNote(missed, total, f"entities cannot be found: they are longer than {limits}"))
         words = (subwords[word] for sentence in examples for word in sentence.words)
         return Framed(samples, read, (*notes, *tokenizer.notes(words, (sentence.text for sentence in examples))))
 

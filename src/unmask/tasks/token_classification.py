@@ -71,7 +71,7 @@ class TokenClassification(EntityTask, frozen=True, kw_only=True, tag="token-clas
     tables = COLUMNS
     part = "token_classification"
     metric = "f1"
-    card = Card(title="A named entity recognizer", pipeline="token-classification")
+    card = Card(title="A token classifier", pipeline="token-classification")
     decides = True
     # Devlin et al. 2019, appendix A.3: at most 4 epochs
     training = Training(rate=2.0, epochs=4, steps=200, tuned=TUNED)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from unmask.data.labelled.annotations import read_annotations
+from unmask.data.text.encodings import EncodedPath
 from unmask.support.errors import UserError
 
 
@@ -110,3 +111,10 @@ def test_missing_texts(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="a folder without files of annotations; read are: "):
         read_annotations([tmp_path / "empty"], columns={})
+
+
+def test_a_text_that_was_read_in_a_wrong_encoding_is_told_as_such(tmp_path):
+    (tmp_path / "a.txt").write_bytes("at Zürich.".encode("latin-1"))
+    (tmp_path / "a.ann").write_text("T1\tLOC 3 9\tZürich\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"a\.ann:1: .*'ZÃ¼rich'; .* wrong encoding: save both in UTF-8"):
+        read_annotations([EncodedPath(tmp_path, "latin-1")], columns={})

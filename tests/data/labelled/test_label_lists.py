@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from unmask.data.labelled.columns import Fields
 from unmask.data.labelled.label_cells import LabelCells
-from unmask.data.labelled.labelled_file import read_rows
+from unmask.data.labelled.labelled_file import parse_columns, read_rows
 from unmask.data.labelled.table import as_sources
 from unmask.support.errors import UserError
 
@@ -41,7 +41,8 @@ def test_names_with_separators_are_read_from_lists():
 @pytest.mark.parametrize(
     ("cell", "message"),
     [
-        ("a;b", "contains ';', which may separate labels; separate labels by ','"),
+        ("a;b", r'contains .;., which may separate labels; if it does, pass .*"separator": ";"'),
+        ("a\nb", "contains a line break, which may separate labels; separate labels by ','"),
         ("a|b", r"contains '\|', which may separate labels"),
         ("a,,b", "one of the labels is empty; remove it"),
         ("a,b,a", "a label occurs twice in a, b, a"),
@@ -56,8 +57,29 @@ def test_names_with_separators_are_read_from_lists():
     ],
 )
 def test_ambiguous_cells_are_refused(cell, message):
-    with pytest.raises(UserError, match=rf"^x\.tsv:3: .*{message}"):
+    with pytest.raises(UserError, match=rf"(?s)^x\.tsv:3: .*{message}"):
         LabelCells("x.tsv").split(cell, 3)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+def test_another_separator_is_read_if_it_is_named(tmp_path, name):
+    cells = ["Tax | Breach, material", "Tax", "", "Lease; Tax|Law"]
+    frame = pd.DataFrame({"text": list("abcd"), "label": cells})
+    path = tmp_path / name
+    frame.to_csv(path, index=False) if name == "a.csv" else frame.to_json(path, orient="records", lines=True)
+    rows = read_rows([path], columns={"separator": "|"}, fields=Fields(several=True))
+    assert [row.labels for row in rows] == [("Tax", "Breach, material"), ("Tax",), (), ("Lease; Tax", "Law")]
+
+
+def test_a_separator_without_effect_is_refused(tmp_path):
+    (tmp_path / "a.csv").write_text("text,label\none,x\n")
+    assert parse_columns("text=body,label=a,b,separator=|") == {"text": "body", "label": "a,b", "separator": "|"}
+    for several, gold in ((False, True), (True, False)):
+        with pytest.raises(UserError, match="has no effect"):
+            read_rows([tmp_path / "a.csv"], columns={"separator": "|"}, fields=Fields(several=several), gold=gold)
+    for separator in ("and", "[", '"', " "):
+        with pytest.raises(UserError, match="cannot separate labels"):
+            read_rows([tmp_path / "a.csv"], columns={"separator": separator}, fields=Fields(several=True))
 
 
 @pytest.mark.parametrize(

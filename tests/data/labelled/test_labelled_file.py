@@ -221,6 +221,7 @@ def test_bad_utf8_is_named(tmp_path, name):
         ("a.jsonl", "\n", "no examples"),
         ("a.docx", "x", r"rename it to \.tsv, \.csv, \.jsonl or \.parquet, or pass format"),
         ("a.gz", "x", "is determined by the file's suffix"),
+        ("a.conllu", "x", "words with tags, not texts with labels; choose the task token-classification"),
         (".", None, "is a directory, but none that datasets has saved; of text files, write one of JSON Lines"),
         ("missing.tsv", None, "cannot be read"),
     ],

@@ -36,10 +36,19 @@ def test_a_limit_holds_for_each_paradigm_over_all_files(tmp_path):
     assert len(read_pairs([tmp_path])) == 12
 
 
+def test_paradigms_and_fields_that_are_not_stated_are_named_as_the_file(tmp_path):
+    pair = {"sentence_good": "good", "sentence_bad": "bad"}
+    path = write(
+        tmp_path / "order.v2.jsonl", [pair, {**pair, "UID": "subject"}, {**pair, "field": "syntax", "UID": "x"}]
+    )
+    names = [(pair.paradigm, pair.field) for pair in read_pairs([path])]
+    assert names == [("order", "order"), ("subject", "order"), ("x", "syntax")]
+
+
 @pytest.mark.parametrize(
     ("records", "message"),
     [
-        ([record(1), {"sentence_good": "a"}], r"a\.jsonl:2: 'sentence_bad' is missing; files must be in BLiMP's"),
+        ([record(1), {"sentence_good": "a"}], r"a\.jsonl:2: 'sentence_bad' is missing; lines must be \{.*UID"),
         ([record(1, sentence_bad=" ")], r"a\.jsonl:1: the sentence_bad is empty"),
         ([record(1, UID=3)], r"a\.jsonl:1: 'UID' is int, not str"),
         ([record(1), record(2, field="syntax")], r"a\.jsonl:2: the paradigm agreement is in the fields morphology and"),

@@ -87,8 +87,8 @@ def test_labels_that_look_different_are_different(labels):
 def test_a_note_counts_the_labels_and_shows_what_cannot_be_seen():
     counts = {"caf\u00e9": 3, "cafe\u0301": 4, "a\u200b": 1, "a": 2, "b": 7}
     assert describe_alike(counts) == [
-        "labels that look the same: 'caf\u00e9' (3), 'cafe\u0301' [U+0301] (4)",
-        "labels that look the same: 'a\u200b' [U+200B] (1), 'a' (2)",
+        "labels that look the same, but are learned as different ones: 'caf\u00e9' (3), 'cafe\u0301' [U+0301] (4)",
+        "labels that look the same, but are learned as different ones: 'a\u200b' [U+200B] (1), 'a' (2)",
     ]
     many = {f"{word}{end}": 1 for word in "abcdefg" for end in ("", " ")}
     assert len(describe_alike(many)) == 6

@@ -96,6 +96,12 @@ def test_the_encoding_of_any_words_is_among_those_that_are_suggested(encoding):
             assert f"('{' '.join(line[max(0, first - 12) :][:24].split())}')" in suggest(line.encode(encoding))
 
 
+@pytest.mark.parametrize("line", ["Température 38 °C, 5 µg", "5 µg täglich", "El 1º día", "Nº 5", "la 2ª vez"])
+def test_signs_that_are_letters_to_unicode_are_part_of_any_script(line):
+    assert f": cp1252 ('{line}')" in suggest(line.encode("cp1252"))
+    assert "cp1253 ('ένα, 5 µg')" in suggest("ένα, 5 µg".encode("cp1253"))
+
+
 def test_noise_is_no_text():
     rng = random.Random(0)
     assert suggest(b"a\x00\xff") == "convert the file to UTF-8"

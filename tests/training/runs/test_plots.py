@@ -56,6 +56,17 @@ def test_another_metric_and_one_of_training_alone(make_run, draw):
     assert panel.get_title() == "tokens per second"
 
 
+@pytest.mark.parametrize(("suffix", "start"), [("pdf", b"%PDF"), ("svg", b"<?xml"), ("png", b"\x89PNG")])
+def test_formats_for_papers_are_written_with_the_same_bytes_each_time(make_run, tmp_path, suffix, start):
+    summary, written = read_run(make_run("a")), []
+    for folder in ("one", "two"):
+        path = tmp_path / folder / f"curves.{suffix}"
+        draw_runs([summary], path)
+        written.append(path.read_bytes())
+    assert written[0] == written[1]
+    assert written[0].startswith(start)
+
+
 def test_names_are_what_tells_directories_apart(make_run, draw):
     names = ("one/a", "two/a", "two/a/seed-0")
     _, legend = draw(*(make_run(name) for name in names))

@@ -2,6 +2,7 @@
 
 import json
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -11,10 +12,11 @@ from unmask.metrics.classification import calibration_error
 from unmask.support.errors import UserError
 from unmask.tasks import TASKS
 from unmask.tasks.holding_out import ENOUGH
+from unmask.tasks.multi_label import MultiLabel
 from unmask.training.loop import Trainer
 from unmask.workflows.finetuning import run_job
 from unmask.workflows.finetuning.finetune import finetune
-from unmask.workflows.finetuning.folds import NUMBER, folds_of
+from unmask.workflows.finetuning.folds import NUMBER, changes, folds_of
 
 from .test_probe import texts_of, write
 
@@ -63,6 +65,14 @@ def test_a_label_of_a_single_text_is_not_judged_by(published, tmp_path, capsys):
     train = write(tmp_path / "train.tsv", texts)
     finetune("classification", published, train, tmp_path / "run", all_examples=True, device="cpu", settings=settings)
     assert "tuned on 16 training examples" in capsys.readouterr().err
+
+
+def test_thresholds_of_many_labels_are_summed_up():
+    task = MultiLabel()
+    few, many = ({"threshold": values} for values in ((0.25, 0.5), (0.25, *[0.5] * 8)))
+    assert changes(task, msgspec.structs.replace(task, **few)) == "threshold 0.25, 0.5"
+    assert changes(task, msgspec.structs.replace(task, **many)) == "threshold from 0.25 to 0.5 for 9 labels"
+    assert changes(task, msgspec.structs.replace(task, threshold=(0.1,) * 6)) == "threshold 0.1 for 6 labels"
 
 
 def test_probabilities_match_how_often_they_are_right(published, tmp_path):

@@ -52,6 +52,13 @@ def test_texts_are_truncated_at_inference_as_in_training(classifier, rows, tmp_p
     assert one.scores == pytest.approx(longer.scores, abs=1e-6)
 
 
+def test_a_line_says_how_more_of_long_texts_is_read(classifier, rows, tmp_path, capsys):
+    for number, (settings, advised) in enumerate([({}, True), ({"windows": 4}, False)]):
+        settings = {"budget.steps": 1, "task.length": 32} | {f"task.{key}": value for key, value in settings.items()}
+        finetune("classification", classifier, [rows], tmp_path / str(number), settings=settings, device="cpu")
+        assert ("to read 4 windows of each text" in capsys.readouterr().err) == advised
+
+
 def test_the_head_of_a_tagger_is_not_read_as_a_classifier(recipe, tokenizer, tmp_path):
     shape = recipe.encoder
     config = transformers.BertConfig(

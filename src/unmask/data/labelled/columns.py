@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from unmask.data.labelled import negatives
+from unmask.data.labelled.label_cells import SEPARATOR, SEPARATOR_KEY, separator_of
 from unmask.support.choices import ColumnNames
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
@@ -45,6 +46,8 @@ GRADES = ("grade", "relevance", "score", "label")
 """Names of the label column for ranking."""
 MATCHES = tuple(dict.fromkeys((*NUMBERS, *LABELS, *GRADES)))
 """Names of columns that tell which pairs of texts belong together."""
+MOST_NAMED = 4
+"""Number of names of a column that an error lists."""
 HEADINGS = frozenset(
     name.casefold()
     for name in (
@@ -150,6 +153,7 @@ class Fields:
             negatives.py.
         soft: whether a label may be a distribution; see data/labelled/row_labels.py.
         weights: whether an example may have a weight in the loss, if `columns` names its column.
+        blank: whether texts may be empty, or missing.
     """
 
     labels: tuple[str, ...] = LABELS
@@ -159,6 +163,7 @@ class Fields:
     negatives: bool = False
     soft: bool = False
     weights: bool = False
+    blank: bool = False
 
 
 SINGLE = Fields()
@@ -208,11 +213,19 @@ class Wanted:
         columns: our names to the names in the file, as given by the user.
         fields: what the rows have.
         gold: whether labels are read.
+        separator: what separates several labels in a cell.
     """
 
     columns: Mapping[str, str]
     fields: Fields
     gold: bool = True
+    separator: str = SEPARATOR
+
+    @classmethod
+    def of(cls, columns: Mapping[str, str], fields: Fields, *, gold: bool = True) -> Wanted:
+        """Return what is wanted by `columns`, which may also name the separator; see `separator_of`."""
+        named = {column: name for column, name in columns.items() if column != SEPARATOR_KEY}
+        return cls(named, fields, gold, separator_of(columns))
 
     def rejects(self, answer: object) -> bool:
         """Return whether a row is left out because of its `ANSWER`, unless that is itself a label or a text."""
@@ -250,8 +263,10 @@ class Wanted:
         for column, candidates in wanted.items():
             header = next((candidate for candidate in candidates if candidate in names), None)
             if header is None:
+                known = list(dict.fromkeys(candidates))
+                more = ", …" if len(known) > MOST_NAMED else ""
                 raise UserError(
-                    f"no column named {' or '.join(dict.fromkeys(candidates))}; columns: {', '.join(headers)[:200]}",
+                    f"no column named {' or '.join(known[:MOST_NAMED])}{more}; columns: {', '.join(headers)[:200]}",
                     file=name,
                     line=line,
                     remedy=_remedy(column, headers),

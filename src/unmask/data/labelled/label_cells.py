@@ -20,9 +20,12 @@ from decimal import Decimal
 from typing import Any, NoReturn
 
 from unmask.support.errors import UserError, counted
+from unmask.support.messages import argument
 
 SEPARATOR = ","
-"""Separates the labels of a text in a cell of TSV or CSV."""
+"""Separates the labels of a text in a cell of TSV or CSV, unless `columns` gives another separator."""
+SEPARATOR_KEY = "separator"
+"""The key of `columns` by which a separator is given."""
 OTHERS = (";", "|", "\n", "，", "；", "、", "،", "؛")
 """What separates labels in other files, of Chinese, Japanese and Arabic, too: a cell that contains it is refused."""
 LONGEST_LIST = 100_000
@@ -37,6 +40,24 @@ _CALL = re.compile(r"""\w+\(\s*["'\[{]|\(\s*["'].*,""", re.DOTALL)
 """How a tuple of texts begins, and a call that makes a collection, such as array(['a'])."""
 _ADJACENT = re.compile(r"""["']\s*[A-Za-z]{0,2}["']""")
 """Quotation marks that may be between two texts in Python, which then are one: 'a' 'b'."""
+
+
+def separator_of(columns: Mapping[str, str]) -> str:
+    """Return what separates several labels in a cell.
+
+    Args:
+        columns: names of columns, maybe with a separator (`SEPARATOR_KEY`).
+
+    Raises:
+        UserError: the separator may be part of a name, of a number, or of a list.
+    """
+    separator = columns.get(SEPARATOR_KEY, SEPARATOR).strip()
+    if not separator or any(mark.isalnum() or mark in "\"'()[]{}" for mark in separator):
+        raise UserError(
+            f"{argument('columns', {SEPARATOR_KEY: separator})} cannot separate labels",
+            remedy="pass a mark such as ; or |",
+        )
+    return separator
 
 
 def is_missing(value: Any) -> bool:
@@ -186,13 +207,15 @@ class LabelCells:
 
     Args:
         file: the file's name, for errors.
+        separator: what separates labels in a cell; if it is not the default, other marks belong to names.
 
     Attributes:
         numbers: how many zeros and ones each row has, if labels are written so; None: not known yet.
     """
 
-    def __init__(self, file: str) -> None:
-        self.file = file
+    def __init__(self, file: str, separator: str = SEPARATOR) -> None:
+        self.file, self._separator = file, separator
+        self._others = OTHERS if separator == SEPARATOR else ()
         self.numbers: int | None = None
 
     def split(self, cell: str, line: int) -> tuple[str, ...]:
@@ -211,22 +234,24 @@ class LabelCells:
                 return self.of_value(values, line)
             if isinstance(values, set) and all(isinstance(name, str | int) for name in values):
                 return self._checked(sorted(map(str, values)), line)
-        if other := next((separator for separator in OTHERS if separator in cell), None):
+        if other := next((mark for mark in self._others if mark in cell), None):
             mark = "a line break" if other == "\n" else f"'{other}'"
+            chosen = argument("columns", {"label": "…", SEPARATOR_KEY: other})
+            several = f"if it does, pass {chosen}" if other.strip() else f"separate labels by '{SEPARATOR}'"
             raise UserError(
                 f"the label '{cell[:80]}' contains {mark}, which may separate labels",
                 file=self.file,
                 line=line,
-                remedy=f"separate labels by '{SEPARATOR}'; for a name that contains {mark}, use lists in JSON Lines",
+                remedy=f"{several}; for a name that contains {mark}, use lists in JSON Lines",
             )
-        names = cell.split(SEPARATOR) if cell else []
+        names = cell.split(self._separator) if cell else []
         if cut := next((name for name in names if not is_closed(name)), None) if len(names) > 1 else None:
             raise UserError(
-                f"the label '{cell[:80]}' has a '{SEPARATOR}' inside of brackets or quotation marks: "
+                f"the label '{cell[:80]}' has a '{self._separator}' inside of brackets or quotation marks: "
                 f"'{cut.strip()[:40]}'",
                 file=self.file,
                 line=line,
-                remedy=f"for a name that contains '{SEPARATOR}', use lists in JSON Lines",
+                remedy=f"for a name that contains '{self._separator}', use lists in JSON Lines",
             )
         return self._checked(names, line)
 
@@ -248,7 +273,7 @@ class LabelCells:
                 line=line,
                 remedy="write the names of the labels, a 0 or a 1 for each label, or an object of probabilities",
             )
-        if isinstance(value, str) and value.strip().startswith("["):
+        if isinstance(value, str) and (value.strip().startswith("[") or self._separator != SEPARATOR):
             return self.split(value, line)
         if isinstance(value, str) and any(mark in value for mark in (SEPARATOR, *OTHERS)):
             raise UserError(

@@ -59,7 +59,8 @@ def describe_alike(counts: Mapping[str, int]) -> list[str]:
     """Return a note about each group of labels that look the same, given the number of examples of each label."""
     groups = alike(counts)
     notes = [
-        "labels that look the same: " + ", ".join(f"{shown(label)} ({counts[label]:,})" for label in group)
+        "labels that look the same, but are learned as different ones: "
+        + ", ".join(f"{shown(label)} ({counts[label]:,})" for label in group)
         for group in groups[:MOST_SHOWN]
     ]
     if len(groups) > MOST_SHOWN:

@@ -23,6 +23,7 @@ from unmask.data.labelled.columns import ANSWER, SINGLE, Fields, SelectedColumns
 from unmask.data.labelled.delimited import OWN, SEPARATORS, DelimitedFile, Line, distinct_names
 from unmask.data.labelled.json_file import suffix_of
 from unmask.data.labelled.label_cells import WEIGHT, Cell, check_decoded, check_name
+from unmask.data.labelled.label_cells import SEPARATOR_KEY, Cell, check_decoded, check_name, is_missing
 from unmask.data.labelled.negatives import COLUMN, SCORES, read_negatives, read_scores
 from unmask.data.labelled.records import has_records, read_records
 from unmask.data.labelled.retrieval_files import find_collection
@@ -39,6 +40,9 @@ SEVERAL = (COLUMN, "label")
 """Our names of what may be several columns."""
 NAMES = (*TEXTS, WEIGHT, *SEVERAL)
 """Our names of all columns."""
+"""Our names of what may be in several columns."""
+NAMES = (*TEXTS, *SEVERAL, SEPARATOR_KEY)
+"""Keys of `columns`: our names of all columns, and the separator of labels in a cell."""
 
 
 class Row(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):  # nothing in it refers back to it
@@ -71,6 +75,7 @@ class Row(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):  # nothing
 
 def parse_columns(text: str) -> dict[str, str]:
     """Parse `text=NAME_OR_NUMBER,label=…`; `SEVERAL` may be several columns, such as `label=joy,fear`.
+    """Parse `text=NAME_OR_NUMBER,label=…`; those of `SEVERAL` may be several columns, such as `label=joy,fear`.
 
     Raises:
         UserError: the text does not have this form, or a name before an equals sign is unknown, or there twice.
@@ -90,6 +95,7 @@ def parse_columns(text: str) -> dict[str, str]:
         if column in columns:
             both = f"{column}={columns[column]},{header}"
             remedy = f"if both are meant, write {both}" if column in SEVERAL else "name one column"
+            remedy = f"if both are meant, write {both}" if column in SEVERAL else "name one"
             raise UserError(f"{argument('columns', text)}: '{column}' is there twice", remedy=remedy)
         if header.isdecimal() and len(header) > 6:
             raise UserError(f"{argument('columns', {column: header[:20] + '…'})}: there is no such column")
@@ -182,10 +188,18 @@ def iterate_rows(
         raise UserError(f"{argument('columns', {'label': '…'})} has no effect: no labels are read")
     if WEIGHT in columns and not (gold and fields.weights):
         raise UserError(f"{argument('columns', {WEIGHT: '…'})} has no effect: no weights are read here")
+    for column in ("label", SEPARATOR_KEY):
+        if column in columns and not gold:
+            raise UserError(f"{argument('columns', {column: '…'})} has no effect: no labels are read", remedy="omit it")
+    if SEPARATOR_KEY in columns and not fields.several:
+        raise UserError(
+            f"{argument('columns', {SEPARATOR_KEY: '…'})} has no effect: this task has one label per text",
+            remedy="omit it, or choose the task multi-label",
+        )
     if COLUMN in columns and not fields.negatives:
         raise UserError(f"{argument('columns', {COLUMN: '…'})} has no effect: this task reads no negatives")
     read = fields if gold else replace(fields, labels=(), several=False, soft=False, negatives=False)
-    wanted, label_columns = Wanted(columns, read, gold), dict[str, None]()
+    wanted, label_columns = Wanted.of(columns, read, gold=gold), dict[str, None]()
     for path in paths:
         name, omitted, separators = display_name(path), Counter[str](), list[str]()
         if gold and find_collection(path):
@@ -273,6 +287,12 @@ def _format(path: str | Path, kind: str | None) -> str:
                 file=display_name(path),
                 remedy='of text files, write one of JSON Lines with a line {"text": …} for each',
             )
+        if suffix in ("conll", "conllu", "conllup"):
+            raise UserError(
+                "words with tags, not texts with labels",
+                file=display_name(path),
+                remedy="choose the task token-classification",
+            )
         raise UserError(
             "the format of labeled examples is determined by the file's suffix",
             file=display_name(path),
@@ -341,7 +361,7 @@ def _read(table: DelimitedFile, wanted: Wanted, row_labels: RowLabels, omitted: 
             continue
         labels = row_labels.read(selected, cells, line)
         chosen = {column: cells[index].strip() for column, index in selected.indices.items()}
-        if row := _row(chosen, name, line, selected, omitted, labels):
+        if row := _row(chosen, name, line, selected, omitted, labels, wanted.fields.blank):
             row = _with_negatives(row, selected, names, [cell.strip() for cell in cells])
             source = dict(zip(names, cells, strict=True))
             yield row if wanted.gold else msgspec.structs.replace(row, source=source)
@@ -412,11 +432,13 @@ def _read_records(
         values = list(record.values())
         labels = row_labels.read(selected, values, number)
         texts = {
-            column: Cell(column, names[index], values[index]).text(name, number).strip()
+            column: ""
+            if wanted.fields.blank and is_missing(values[index])
+            else Cell(column, names[index], values[index]).text(name, number).strip()
             for column, index in selected.indices.items()
             if labels is None or column != "label"
         }
-        if row := _row(texts, name, number, selected, omitted, labels):
+        if row := _row(texts, name, number, selected, omitted, labels, wanted.fields.blank):
             row = _with_negatives(row, selected, names, values)
             yield row if wanted.gold else msgspec.structs.replace(row, source=record)
 
@@ -428,6 +450,7 @@ def _row(
     selected: SelectedColumns,
     omitted: Counter[str],
     labels: Labels | None,
+    blank: bool,
 ) -> Row | None:
     """Return the row, or None if it is one that its format excludes; `values` has no spaces around, and is changed."""
     if labels is not None:
@@ -440,7 +463,7 @@ def _row(
         return None
     is_labeled = labels is not None or "label" in values
     for column, value in values.items():
-        if value:
+        if value or (blank and column in TEXTS and not selected.damaged):
             if is_labeled:
                 check_decoded(column, value, name, line)
             continue

@@ -1,7 +1,8 @@
 """Reader of minimal pairs: an acceptable sentence, and an unacceptable one that differs from it in little.
 
 Input: BLiMP's JSON Lines (Warstadt et al. 2020), one pair a line, with `sentence_good`, `sentence_bad`, `UID` (the
-paradigm) and `field`; a directory stands for all .jsonl files in it. Output: pairs, in the order of the files.
+paradigm) and `field`; a directory stands for all .jsonl files in it. Where a paradigm or a field is not stated, it is
+named as the file. Output: pairs, in the order of the files.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ import msgspec
 from unmask.data.labelled.json_file import Place
 from unmask.data.text.files import decode_line, display_name, files_of, read_text_lines
 from unmask.support.errors import UserError
+
+FORM = '{"sentence_good": TEXT, "sentence_bad": TEXT}, with "UID" (the paradigm) and "field" where there are several'
+"""What a line is, for messages."""
 
 
 class MinimalPair(msgspec.Struct, frozen=True):
@@ -46,11 +50,14 @@ def read_pairs(paths: Sequence[str | Path], *, limit: int | None = None) -> list
     """
     pairs, counts, fields = list[MinimalPair](), dict[str, int](), dict[str, str]()
     for path in files_of(paths, ["*.jsonl"]):
-        name = display_name(path)
+        name, own = display_name(path), Path(path).name.partition(".")[0]
         for number, line in read_text_lines(path):
             if not line.strip():
                 continue
-            record, place = decode_line(line, name, number), Place(f"{name}:{number}", form="BLiMP's")
+            place = Place(f"{name}:{number}", form="BLiMP's")
+            record = {"UID": own, "field": own, **decode_line(line, name, number)}
+            if missing := next((key for key in ("sentence_good", "sentence_bad") if key not in record), None):
+                place.refuse(f"'{missing}' is missing", f"lines must be {FORM}")
             good, bad, paradigm, field = (
                 place.text(record, key) for key in ("sentence_good", "sentence_bad", "UID", "field")
             )

@@ -330,7 +330,7 @@ class RowLabels:
     def __init__(self, file: str, wanted: Wanted, *, cells: bool, columns: dict[str, None]) -> None:
         self._columns, self._selected = columns, SelectedColumns({})
         self._several, self._is_soft, self._in_cells = wanted.fields.several, wanted.fields.soft, cells
-        self._cells = LabelCells(file)
+        self._cells = LabelCells(file, wanted.separator)
         self._soft: SoftLabels | SoftLabelSets = SoftLabelSets(self._cells) if self._several else SoftLabels(file)
 
     def read(self, selected: SelectedColumns, values: Sequence[Any], line: int) -> Labels | None:

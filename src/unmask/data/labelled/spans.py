@@ -24,6 +24,7 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 
 from unmask.data.labelled.tagged_sentence import TaggedSentence, split_text, write_tags
+from unmask.data.text.damage import find_damage
 from unmask.metrics.token_classification import Chunk
 from unmask.support.errors import UserError, counted, counted_as
 from unmask.support.messages import argument, call, setting
@@ -275,11 +276,14 @@ def _convert(annotated: Annotated, counting: str) -> Annotated:
         if start >= end:
             raise UserError(f"{shown} is empty", file=annotated.file, line=line, remedy="remove it")
         if span.text is not None and not _same(annotated.text, start, end, span.text):
+            text = annotated.text[start:end]
             raise UserError(
-                f"{shown} is '{annotated.text[start:end][:60]}' in the text, but the file states '{span.text[:60]}'",
+                f"{shown} is '{text[:60]}' in the text, but the file states '{span.text[:60]}'",
                 file=annotated.file,
                 line=line,
-                remedy="was the text changed after it was annotated? correct the offsets, or export the file again",
+                remedy="the annotations or the text were read in a wrong encoding: save both in UTF-8"
+                if find_damage(text) or find_damage(span.text)
+                else "was the text changed after it was annotated? correct the offsets, or export the file again",
             )
         spans.append(span._replace(start=start, end=end))
     return replace(annotated, spans=spans)

@@ -45,6 +45,8 @@ SCRIPTS = {
     "euc-kr": ("HANGUL",),
 }
 """Encodings to suggest, each with the scripts of the letters that it is used for."""
+SIGNS = "µªº"
+"""Letters to Unicode that are signs in text of any script, as in 5 µg and 1º, though `unicodedata` names no script."""
 SUGGESTED = 6
 _EXCERPT = 24
 _BLOCK = 1 << 16
@@ -214,7 +216,10 @@ def suggest(line: bytes) -> str:
     choices = [f"{encoding} ('{excerpt}')" for excerpt, encoding in excerpts.items()][:SUGGESTED]
     if not choices:
         return "convert the file to UTF-8"
-    return f"pass {argument('encoding')} with that in which this is right: {', '.join(choices)}"
+    return (
+        f"pass {argument('encoding')} with that in which this is right: {', '.join(choices)}; or if other files are in "
+        "UTF-8, save this one in UTF-8, too"
+    )
 
 
 def _text(line: bytes, encoding: str, scripts: tuple[str, ...]) -> str:
@@ -223,7 +228,7 @@ def _text(line: bytes, encoding: str, scripts: tuple[str, ...]) -> str:
         text = line.decode(encoding)
     except UnicodeDecodeError:
         return ""
-    letters = [character for character in text if character > "\x7f" and character.isalpha()]
+    letters = [character for character in text if character > "\x7f" and character.isalpha() and character not in SIGNS]
     foreign = any(not unicodedata.name(letter, "").startswith(scripts) for letter in letters)
     controls = any(
         unicodedata.category(character) in ("Cc", "Co", "Cn") for character in text if character not in "\t\r"

@@ -29,6 +29,10 @@ OVER = {
 """Horizontal axes of plots of several runs: key in a training line of metrics.jsonl, divisor, axis label."""
 
 
+FORMATS: dict[str, dict[str, None]] = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
+"""Suffixes of plots, with the metadata that is not written, as it differs each time."""
+
+
 def figure(columns: int, *, width: float = 5.0, height: float = 3.6) -> tuple[Figure, list[Axes]]:
     """Return an empty figure with some panels side by side.
 
@@ -51,10 +55,13 @@ def figure(columns: int, *, width: float = 5.0, height: float = 3.6) -> tuple[Fi
 
 
 def save(drawing: Figure, path: Path) -> None:
-    """Write a figure atomically."""
+    """Write a figure atomically, in the format of the suffix, one of `FORMATS`; the same figure has the same bytes."""
+    from matplotlib import rc_context
+
     path.parent.mkdir(parents=True, exist_ok=True)
     content = io.BytesIO()
-    drawing.savefig(content, format="png")
+    with rc_context({"svg.hashsalt": path.stem}):
+        drawing.savefig(content, format=path.suffix[1:], metadata=FORMATS[path.suffix])
     replace_file(path, content.getvalue())
 
 

@@ -14,7 +14,7 @@ from unmask.support.messages import argument, call, in_command, rendered
 from unmask.support.model_card import Card
 from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.display import Display, RunProgress, duration
-from unmask.training.runs.plots import can_draw, draw_runs
+from unmask.training.runs.plots import FORMATS, can_draw, draw_runs
 from unmask.training.runs.summary import find_runs, read_run, read_seeds, run_page, runs_table, seeds_page
 from unmask.training.runs.usage import check_price, describe_usage
 
@@ -70,15 +70,15 @@ def plot_runs(
 
     Args:
         runs: run directories.
-        out: image to write, FILE.png.
+        out: image to write, FILE.png, FILE.pdf or FILE.svg.
         metric: name of the metric in metrics.jsonl.
         over: horizontal axis.
 
     Raises:
         UserError: there is no such run, it has not logged the metric, or matplotlib is not installed.
     """
-    if Path(out).suffix != ".png":
-        raise UserError("the plot is written as PNG", file=out, remedy="name it FILE.png")
+    if Path(out).suffix not in FORMATS:
+        raise UserError("the plot is written as PNG, PDF or SVG", file=out, remedy="name it FILE.png")
     paths: list[Path] = []
     for path in map(Path, as_files(runs)):
         seeds = read_seeds(path)

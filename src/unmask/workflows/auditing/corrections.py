@@ -63,9 +63,9 @@ def other_columns(
         rows: the rows.
         columns, kind: as in `read_rows`.
     """
-    texts = {name: header for name, header in columns.items() if name != "label"}
+    texts = {name: header for name, header in columns.items() if name in TEXTS}
     read = {(row.file, row.line): row for row in read_rows(sources, columns=texts, kind=kind, gold=False)}
-    wanted = Wanted(columns, task.fields)
+    wanted = Wanted.of(columns, task.fields)
     cells: list[Mapping[str, Any]] = [getattr(read[row.file, row.line], "source", {}) for row in rows]
     renamed = _renamed(dict.fromkeys(chain.from_iterable(cells)))
     used: dict[tuple[str, ...], set[str]] = {}

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from unmask.recipes.recipe import FinetuningRecipe
 from unmask.support.errors import counted
 from unmask.support.messages import argument, setting
+from unmask.tasks.rows import TextTask
 from unmask.training.runs.display import Display
 from unmask.training.settings import BudgetSettings
 from unmask.workflows.finetuning.job import FewLabels
@@ -17,6 +19,8 @@ FREEZE = argument("frozen", True)
 """What also avoids overfitting, besides early stopping."""
 RISEN, RISEN_BY = 1.2, 0.01
 """Ratio of the held-out loss at the end to its minimum, and their difference, from which on a run has overfitted."""
+MANY_CUT, WINDOWS = 0.05, 4
+"""The share of truncated texts from which on a line says how to read more, and how many windows."""
 FALLEN, FIRST_STEPS, MIN_STEPS = 0.98, 5, 60
 """Ratio of the training loss in the last third of the steps to that in the first few from which on nothing was learned,
 their number, and the minimum number of steps to say so."""
@@ -27,6 +31,8 @@ MIN_EVALUATED = 50
 def announce(ready: Prepared, display: Display) -> None:
     """Print what was repaired, truncated or left out in the examples, and the main settings of the run."""
     display.say(*ready.notes, *ready.train.notes, *(f"dev: {note}" for note in ready.held.notes))
+    if remedy := _describe_cut(ready.recipe, ready.train.cut):
+        display.say(remedy)
     base, recipe, data, source = ready.base, ready.recipe, ready.data, ready.source
     title = recipe.task.title
     previous = f" (its own is for {', '.join(base.labels)})" if base.labels else ""
@@ -54,6 +60,16 @@ def announce(ready: Prepared, display: Display) -> None:
         display.say(f"a logistic regression replaces the {title} head of {source}, which has the same labels{instead}")
     if weights:
         display.say(weights)
+
+
+def _describe_cut(recipe: FinetuningRecipe, cut: Sequence[bool]) -> str:
+    """Return how more of the texts would be read, if many single texts are truncated; otherwise ""."""
+    task = recipe.task
+    if not isinstance(task, TextTask) or task.windows > 1 or task.pairs or recipe.objectives:  # which read no windows
+        return ""
+    if sum(cut) < MANY_CUT * max(1, len(cut)):
+        return ""
+    return f"to read {WINDOWS} windows of each text, which takes longer: {setting('task.windows', WINDOWS)}"
 
 
 def describe_overfitting(

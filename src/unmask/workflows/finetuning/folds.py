@@ -35,6 +35,8 @@ from unmask.training.runs.display import Display
 from unmask.workflows.finetuning.examples import frame_examples
 from unmask.workflows.finetuning.prepare import Prepared, finished_model
 
+MOST_SHOWN = 5
+"""Number of values of a setting up to which all are printed."""
 NUMBER = 5
 """Number of folds."""
 
@@ -99,11 +101,15 @@ def changes(before: Task, after: Task) -> str:
     """Return the settings in which a tuned task differs, with their values."""
     old, new = msgspec.to_builtins(before), msgspec.to_builtins(after)
     shown = {name: value if isinstance(value, tuple | list) else (value,) for name, value in new.items()}
-    return ", ".join(
-        f"{name} {', '.join(f'{number:.4g}' for number in values)}"
-        for name, values in shown.items()
-        if new[name] != old[name]
-    )
+    return ", ".join(f"{name} {_shown(values)}" for name, values in shown.items() if new[name] != old[name])
+
+
+def _shown(values: Sequence[float]) -> str:
+    """Return numbers as text; of many, one for each label, the least and the greatest."""
+    if len(values) <= MOST_SHOWN:
+        return ", ".join(f"{number:.4g}" for number in values)
+    least, greatest = (f"{number:.4g}" for number in (min(values), max(values)))
+    return f"{least if least == greatest else f'from {least} to {greatest}'} for {len(values)} labels"
 
 
 def folds_of(task: Task, examples: Sequence[Any]) -> list[np.ndarray]:
