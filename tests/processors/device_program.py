@@ -6,8 +6,12 @@ user calls, and is stopped where it would train: learner and batches are moved t
 
 A line of the input is a run as JSON: `name`, `call` ("pretrain", "finetune" or "distill"), `arguments`, `device`
 ("cuda", or "mps" for Apple's GPUs), `precision`, and perhaps one of `FAULTS`, to show that it is seen. A line of the
-output is what was found, as JSON: the number of operations of the second step (views and allocations do not count), how
-often it reads numbers of the device, and where it waits for the device otherwise, or goes wrong.
+output is what was found, as JSON: the number of operations of each phase of the second step (views and allocations do
+not count), how often it reads numbers of the device, and where it waits for the device otherwise, or goes wrong.
+
+A GPU starts at least one kernel for each operation. One over lists of tensors (`_foreach_copy_`, `_fused_adamw_`)
+starts few, but as many as there are tensors if torch's conditions for its fast route are not met; it is counted as that
+many.
 """
 
 import json
@@ -39,6 +43,8 @@ from unmask.tasks import spans
 from unmask.training import evaluate
 from unmask.training.loop import Trainer
 from unmask.training.machine import Machine
+from unmask.training.optimizer import Optimizer
+from unmask.training.precision import Working
 from unmask.training.replicas import Replicas
 
 NAME = "gpu"
@@ -63,6 +69,15 @@ VIEWS = (
     ),
 )
 """Operators that launch nothing on a device."""
+LISTS = ("_foreach_", "_fused_")
+"""Beginnings of the names of operators over lists of tensors."""
+PHASES = {
+    "forward": ((Learner, "forward"),),
+    "backward": ((torch.Tensor, "backward"),),
+    "copies": ((Working, "gather"), (Working, "refresh")),
+    "optimizer": ((Optimizer, "clip"), (Optimizer, "step")),
+}
+"""The methods whose operations are counted as those of a phase of a step; the phase of others is "other"."""
 SOURCE = str(Path(unmask.__file__).parent)
 
 
@@ -89,7 +104,7 @@ class Watch(TorchDispatchMode):
         self.device = device
         self.fakes = FakeTensorMode(allow_non_fake_inputs=True)
         self.operations, self.waits = Counter(), Counter()
-        self.reading = False
+        self.phase, self.phases = "other", Counter()
 
     def note(self, what):
         """Note that the host waits here."""
@@ -114,7 +129,10 @@ class Watch(TorchDispatchMode):
                 result = function(*args, **kwargs)
         else:  # on the host, where tensors have values
             result = function(*args, **kwargs)
-        self.operations[name] += there or made_there
+        if there or made_there:
+            number = count_launches(name, args)
+            self.operations[name] += number
+            self.phases[self.phase] += number * (name not in VIEWS)
         if name == "_to_copy" and result.device != args[0].device:
             self._check_copy(args[0], result, kwargs.get("non_blocking", False))
         elif name == "copy_" and args[0].device != args[1].device:
@@ -141,6 +159,45 @@ class Watch(TorchDispatchMode):
     def _check_copy(self, source, result, non_blocking):
         if source.device.type == NAME or not non_blocking:
             self.note(f"copy to {'the host' if source.device.type == NAME else 'the device'}")
+
+
+def count_launches(name, args):
+    """Return 1, or the number of tensors if an operator over lists cannot take torch's fast route (ForeachUtils.h)."""
+    lists = [value for value in args if isinstance(value, list | tuple) and value]
+    if not name.startswith(LISTS) or not lists or not isinstance(lists[0][0], torch.Tensor):
+        return 1
+    mixes_dtypes = any(len({value.dtype for value in values}) > 1 for values in lists)
+    if name != "_foreach_copy_":  # which converts
+        mixes_dtypes |= len({values[0].dtype for values in lists}) > 1
+    alike = all(
+        size == 1 or first == other
+        for values in lists[1:]
+        for value, another in zip(lists[0], values, strict=True)
+        if value.ndim == another.ndim  # steps of the fused optimizer are numbers
+        for size, first, other in zip(value.shape, value.stride(), another.stride(), strict=True)
+    )
+    return 1 if alike and not mixes_dtypes else len(lists[0])
+
+
+@contextmanager
+def in_phases(watch):
+    """Let a watch know the phase of a step."""
+
+    def within(phase, method):
+        def called(*args, **options):
+            before, watch.phase = watch.phase, phase
+            try:
+                return method(*args, **options)
+            finally:
+                watch.phase = before
+
+        return called
+
+    with ExitStack() as stack:
+        for phase, methods in PHASES.items():
+            for owner, name in methods:
+                stack.enter_context(mock.patch.object(owner, name, within(phase, getattr(owner, name))))
+        yield
 
 
 def move(module, mode, device):
@@ -179,6 +236,7 @@ def observe(trainer, run):
         ones = mock.patch.object(transfer, "to_host", side_effect=lambda values: [1.0] * len(values))
         reads = stack.enter_context(ones)
         watch = stack.enter_context(Watch(run["device"]))
+        stack.enter_context(in_phases(watch))
         for learner in {trainer.learner, replicas.copy, *teachers(trainer.learner)}:
             move(learner, watch.fakes, device)
         replicas.working.pairs = list(zip(trainer.learner.parameters(), replicas.copy.parameters(), strict=True))
@@ -195,6 +253,7 @@ def observe(trainer, run):
         try:
             for _ in range(STEPS):
                 watch.operations.clear()
+                watch.phases.clear()
                 watch.waits.clear()
                 reads.reset_mock()
                 trainer.step()
@@ -206,8 +265,7 @@ def observe(trainer, run):
             found["error"] = f"{at} {type(error).__name__}: {str(error).splitlines()[0][:200]}"
             if "--trace" in sys.argv:
                 traceback.print_exc()
-    number = sum(count for name, count in watch.operations.items() if name not in VIEWS)
-    found |= {"operations": number, "reads": reads.call_count, "waits": dict(watch.waits)}
+    found |= {"phases": dict(watch.phases), "reads": reads.call_count, "waits": dict(watch.waits)}
     if "--operations" in sys.argv:
         counted = watch.operations.most_common()
         found["counted"] = {name: count for name, count in counted if name not in VIEWS and count}

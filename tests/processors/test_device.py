@@ -32,8 +32,15 @@ RAW |= {f"roberta-mini {kind}": SMALL | {"encoder.kind": kind} for kind in ("xlm
 """Recipes with vocabularies of another kind, which are made of text."""
 LONG = {"quac": 64, "coqa": 64, "hotpotqa": 64}
 """The length of tasks that do not fit into that of the others."""
-BOUNDS = {"bert-mini": 350, "modernbert-mini": 350}
-"""Number of operations of a step of two layers on a GPU in 16 bits."""
+PER_LAYER = {
+    ("bert-mini", "bf16"): {"forward": 12, "backward": 21},
+    ("modernbert-mini", "bf16"): {"forward": 19, "backward": 28},  # where torch lacks Triton, whose kernel rotates
+    ("modernbert-mini", "float32"): {"forward": 76, "backward": 93},
+}
+"""Number of operations that a further layer adds to the phases of a step. In float32 it pads to groups, and this device
+has no kernel for their attention, so that the operations that it consists of are counted."""
+FIXED = {"forward": 140, "backward": 50, "copies": 2, "optimizer": 80, "other": 20}
+"""Maximum number of operations of the phases besides those of layers."""
 
 
 def look(tmp_path, runs):
@@ -55,8 +62,8 @@ def pretraining(names, corpus, device="cuda", precision="bf16", **more):
 
 def assert_clean(found):
     """Assert that steps read numbers once and wait for nothing else."""
-    faults = {name: {**one, "operations": None} for name, one in found.items()}
-    assert faults == {name: {"operations": None, "reads": 1, "waits": {}} for name in found}
+    faults = {name: {**one, "phases": None} for name, one in found.items()}
+    assert faults == {name: {"phases": None, "reads": 1, "waits": {}} for name in found}
 
 
 def raw(name, text_file, device="cuda"):
@@ -106,7 +113,22 @@ def test_steps_wait_for_the_gpu_once(corpus, text_file, tmp_path):
     found = look(tmp_path, runs)
     assert len(found) == len(runs)
     assert_clean(found)
-    assert [name for name, bound in BOUNDS.items() if found[name]["operations"] > bound] == [], found
+
+
+def test_each_layer_adds_few_operations_and_none_to_the_optimizer(corpus, tmp_path):
+    runs = []
+    for recipe, precision in PER_LAYER:
+        for layers in (2, 3):
+            (run,) = pretraining([recipe], corpus, precision=precision)
+            run["arguments"]["settings"]["encoder.layers"] = layers
+            runs.append(run | {"name": f"{recipe} {precision} {layers}"})
+    found = {name: one["phases"] for name, one in look(tmp_path, runs).items()}
+    for recipe, precision in PER_LAYER:
+        two, three = (found[f"{recipe} {precision} {layers}"] for layers in (2, 3))
+        added = {phase: number - two[phase] for phase, number in three.items() if number != two[phase]}
+        assert added == PER_LAYER[recipe, precision]
+        fixed = {phase: number - 2 * added.get(phase, 0) for phase, number in two.items()}
+        assert {phase: number for phase, number in fixed.items() if number > FIXED[phase]} == {}
 
 
 @pytest.mark.exhaustive

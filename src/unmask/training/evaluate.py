@@ -93,7 +93,8 @@ def add_parts(sums: dict[str, Tensor], loss: Loss) -> None:
     """Add a batch's sums ("NAME.loss", "NAME.accuracy", ...) to `sums`, in float64 where the device has it."""
     for name, part in loss.items():
         for key, value in {"loss": part.sum.detach(), **part.metrics}.items():
-            sums[f"{name}.{key}"] = sums.get(f"{name}.{key}", 0) + value.to(widest_float(value.device))
+            label, value = f"{name}.{key}", value.to(widest_float(value.device))
+            sums[label] = sums[label] + value if label in sums else value
 
 
 def as_numbers(sums: Mapping[str, Tensor]) -> dict[str, float]:

@@ -61,8 +61,8 @@ def directions(matrices: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
     results: list[Tensor] = list(matrices)
     for shape, indices in shapes.items():
         stacked = torch.stack([matrices[index] for index in indices]).to(dtype)  # (matrices, rows, columns)
-        scaled = orthogonalize(stacked).mul_(SCALE * max(shape) ** 0.5)
-        for index, direction in zip(indices, scaled, strict=True):
+        torch.mul(orthogonalize(stacked), SCALE * max(shape) ** 0.5, out=stacked)
+        for index, direction in zip(indices, stacked, strict=True):
             results[index] = direction
     return results
 
@@ -246,8 +246,9 @@ class Optimizer:
     def average(self) -> None:
         """Include the current weights in the means."""
         self.averaged += 1
-        for name, value in self.names.items():
-            self.means.setdefault(name, torch.zeros_like(value)).lerp_(value, 1 / self.averaged)
+        if not self.means:
+            self.means = {name: torch.zeros_like(value) for name, value in self.names.items()}
+        torch._foreach_lerp_([*self.means.values()], [*self.names.values()], 1 / self.averaged)
 
     def forget_means(self) -> None:
         """Begin the means again."""
@@ -256,8 +257,8 @@ class Optimizer:
     @torch.no_grad()
     def take_means(self) -> int:
         """Replace the weights by their means, if there are any; return the number of steps they are taken over."""
-        for name, mean in self.means.items():
-            self.names[name].copy_(mean)
+        if self.means:
+            torch._foreach_copy_([self.names[name] for name in self.means], [*self.means.values()])
         return self.averaged
 
     def state(self) -> dict[str, Tensor]:
@@ -409,25 +410,28 @@ class Muon(Optimizer):
         """See `Optimizer`."""
         rate, momentum = self.settings.matrix_rate * factor * group.factor, self.settings.momentum
         assert momentum is not None
-        names, means = [], []  # the weights that have a gradient, and the means of their momentum and gradient
-        for name in group.names:
-            weight, grad = self.names[name], self.gradient(name)
-            if grad is None:
-                continue
-            mean = self.moments.setdefault(name, {MOMENTUM: torch.zeros_like(weight)})[MOMENTUM]
-            mean.lerp_(grad, 1 - momentum)
-            names.append(name)
-            means.append(grad.lerp(mean, momentum))
-        if self.shards is not None and names:
-            steps = self.shards.on_whole(names, means, self._directions, self.dtype)
+        names = [name for name in group.names if self.names[name].grad is not None]
+        if not names:
+            return
+        for name in names:
+            if name not in self.moments:
+                self.moments[name] = {MOMENTUM: torch.zeros_like(self.names[name])}
+        weights, means = [self.names[name] for name in names], [self.moments[name][MOMENTUM] for name in names]
+        grads = [grad for weight in weights if (grad := weight.grad) is not None]
+        if self._excess is not None:
+            torch._foreach_div_(grads, self._excess)
+        torch._foreach_lerp_(means, grads, 1 - momentum)
+        ahead = list(torch._foreach_lerp(grads, means, momentum))  # Nesterov's: a mean of gradient and momentum
+        if self.shards is None:
+            steps = self._directions(names, ahead)
         else:
-            steps = self._directions(names, means)
-        for name, step in zip(names, steps, strict=True):
-            self.names[name].mul_(1 - rate * group.decay).add_(step, alpha=-rate)
+            steps = self.shards.on_whole(names, ahead, self._directions, self.dtype)
+        torch._foreach_mul_(weights, 1 - rate * group.decay)
+        torch._foreach_add_(weights, steps, alpha=-rate)
 
     def _directions(self, names: Sequence[str], matrices: Sequence[Tensor]) -> list[Tensor]:
-        """Return the direction of each weight, in which stacked matrices have one each; see `directions`."""
-        numbers = [self.stacked.get(name, 1) for name in names]
-        parts = [part for matrix, number in zip(matrices, numbers, strict=True) for part in matrix.chunk(number)]
-        scaled = iter(directions(parts, self.dtype))
-        return [next(scaled) if number == 1 else torch.cat([next(scaled) for _ in range(number)]) for number in numbers]
+        """Replace each matrix by its direction, in which stacked matrices have one each; see `directions`."""
+        stacked = [self.stacked.get(name, 1) for name in names]
+        parts = [part for matrix, number in zip(matrices, stacked, strict=True) for part in matrix.chunk(number)]
+        torch._foreach_copy_(parts, directions(parts, self.dtype))
+        return list(matrices)

@@ -67,6 +67,15 @@ def test_streams_follow_their_sequences_when_a_batch_is_sorted():
     assert moved.carry["state"].equal(batch.streams), "it is on the device already"
 
 
+def test_what_is_computed_once_can_be_used_in_training_and_is_not_that_of_other_tensors():
+    tokens = collate(make_samples([3, 5])).tokens
+    with torch.inference_mode():
+        scales = tokens.once("scales", lambda: tokens.position_ids * 2.0)
+    assert tokens.once("scales", lambda: None) is scales
+    (torch.ones(8, requires_grad=True) * scales).sum().backward()
+    assert tokens.map(lambda tensor: tensor + 1).once("scales", lambda: "anew") == "anew"
+
+
 def test_samples_with_and_without_segments_are_not_mixed():
     sample = Sample(key=(0,), ids=np.arange(4))
     with pytest.raises(ValueError, match="either all samples of a batch must have segments"):

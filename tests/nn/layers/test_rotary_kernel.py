@@ -24,9 +24,13 @@ for dtype, tolerance in ((torch.float32, 1e-6), (torch.bfloat16, 1e-2)):
             qkv = torch.randn(9, 3 * heads * width, dtype=torch.float32).to(dtype)
             grads = torch.randn(3, 9, heads, width).to(dtype).unbind()
             found = []
-            for split in (rotary_kernel.split_rotated, fused_attention.split_rotated):
+            for kernel in (True, False):
                 inputs = qkv.clone().requires_grad_()
-                outputs = split(inputs, heads, rotation, tables, POSITIONS)
+                if kernel:
+                    outputs = rotary_kernel.split_rotated(inputs, heads, rotation, tables, POSITIONS)
+                else:
+                    angles = (table[POSITIONS] for table in tables)
+                    outputs = fused_attention.split_rotated(inputs, heads, rotation, *angles)
                 torch.autograd.backward(outputs, grads)
                 found.append([*(output.detach() for output in outputs), inputs.grad])
             for value, expected in zip(*found, strict=True):

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from unmask.data.batches.groups import Change, group_sequences, pack_sequences
 from unmask.data.batches.tokens import PLAIN, Reading, Tokens, collate_readings, count_backward
-from unmask.support.transfer import to_device
+from unmask.support.transfer import all_to_device
 
 Key = tuple[int, ...]
 """Identifies a sample permanently, for example (epoch, block, item). Random generators are derived from it."""
@@ -176,8 +176,18 @@ class Batch:
         )
 
     def to(self, device: torch.device) -> Batch:
-        """Return the batch on a device; the copy overlaps with computation on the device."""
-        return self if device.type == "cpu" else self.map(lambda tensor: to_device(tensor, device))
+        """Return the batch, of the CPU, on a device, by one copy, which overlaps with computation on the device."""
+        if device.type == "cpu":
+            return self
+        tensors: list[Tensor] = []
+
+        def collect(tensor: Tensor) -> Tensor:
+            tensors.append(tensor)
+            return tensor
+
+        self.map(collect)
+        moved = iter(all_to_device(tensors, device))
+        return self.map(lambda tensor: next(moved))  # in the same order
 
 
 def collate(samples: Sequence[Sample]) -> Batch:

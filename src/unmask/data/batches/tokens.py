@@ -6,14 +6,17 @@ right with all tokens in sight, for ELMo and XLNet; for all other bodies both ha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from unmask.data.batches.groups import Change, Group, group_queries
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,6 +156,18 @@ class Tokens:
     packed: Group | None = None
     reading: Readings = ALL_PLAIN
     plan: Plan | None = None
+    _values: dict[Hashable, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
+
+    def once(self, key: Hashable, compute: Callable[[], Value]) -> Value:
+        """Return what `compute` returned at the first call with a key, for what all layers compute of the tokens alike.
+
+        Copies with other tensors begin anew. The result has no gradient, and can be saved for a backward pass.
+        """
+        if key not in self._values:
+            with torch.inference_mode(False), torch.no_grad():
+                self._values[key] = compute()
+        value: Value = self._values[key]
+        return value
 
     @property
     def border(self) -> int:

@@ -20,6 +20,7 @@ no scores; only its backward pass is slow. Sequences are padded to the longest o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,8 @@ FEW_SCORES = 2**18
 every batch, as numbers of sequences and their lengths vary, which takes longer than so few scores."""
 WIDEST = 256
 """Width of the widest heads that FlashAttention takes."""
+ALIGNMENT = 16
+"""Number of which the lengths of a mask's rows in memory are multiples."""
 LONG = 1024
 """Minimum sequence length at which probabilities are recomputed in the backward pass, by torch's kernel if it can."""
 EXACT = (torch.float32, torch.float64)
@@ -252,7 +255,9 @@ def _kept(probabilities: Tensor, rate: float, seed: int, group: int, part: slice
 
 def varlen(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
     """Compute attention; see `Kernel` and `flash_supports`. Biases and padding in the stream are not supported."""
-    query, key, value, longest = _parts(qkv, tokens, spec)
+    assert spec.bias is None
+    longest = _longest(tokens)
+    query, key, value = _split(qkv, tokens, spec, tokens.position_ids)
     output, *_ = _flash()(
         query,
         key,
@@ -271,9 +276,30 @@ def varlen(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
 
 
 def padded(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
-    """Compute attention; see `Kernel`. Biases are not supported."""
-    query, key, value, _ = _parts(qkv, tokens, spec)
-    return torch.cat([_padded(query, key, value, group, spec) for group in tokens.groups])
+    """Compute attention; see `Kernel`. Biases are not supported.
+
+    The groups differ in their products alone: tokens are moved into the slots of all groups at once, and back.
+    """
+    assert spec.bias is None
+    slots, index = tokens.once("slots", lambda: _slots(tokens.groups, qkv.device))
+    positions = tokens.position_ids
+    if slots is not None and index is not None:
+        qkv = _ToSlots.apply(qkv, slots, index)  # type: ignore[no-untyped-call]
+        positions = tokens.once("positions", lambda: tokens.position_ids.index_select(0, slots))
+    masks = tokens.once(
+        ("masks", spec.causal, spec.window, qkv.dtype), lambda: [_mask(group, spec, qkv) for group in tokens.groups]
+    )
+    parts = _split(qkv, tokens, spec, positions)
+    sizes = [group.sequences * group.longest for group in tokens.groups]
+    outputs = []
+    by_group = [torch.split(part, sizes) if len(sizes) > 1 else (part,) for part in parts]
+    for group, mask, *rows in zip(tokens.groups, masks, *by_group, strict=True):
+        shape = group.sequences, group.longest, *parts[0].shape[1:]
+        query, key, value = (part.reshape(shape).transpose(1, 2) for part in rows)  # (sequences, heads, longest, width)
+        output = scaled_dot_product_attention(query, key, value, mask, spec.dropout)
+        outputs.append(output.transpose(1, 2).flatten(0, 1).flatten(1))
+    stream = torch.cat(outputs) if len(outputs) > 1 else outputs[0]  # (slots, width)
+    return stream if index is None else _FromSlots.apply(stream, index)  # type: ignore[no-untyped-call]
 
 
 def flash_supports(qkv: Tensor, heads: int) -> bool:
@@ -283,22 +309,31 @@ def flash_supports(qkv: Tensor, heads: int) -> bool:
     return fits and _flash() is not None and gpus.describe(qkv.device).flash
 
 
-def _parts(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> tuple[Tensor, Tensor, Tensor, int]:
-    """Return queries, keys and values, rotated, (tokens, heads, head width) each, and the length of the longest."""
-    assert spec.bias is None
-    longest = max(group.longest for group in tokens.groups)
+def _longest(tokens: Tokens) -> int:
+    """Return the length of the longest sequence."""
+    return max(group.longest for group in tokens.groups)
+
+
+def _split(qkv: Tensor, tokens: Tokens, spec: AttentionSpec, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return queries, keys and values, rotated, (rows, heads, head width) each, given the position of each row."""
     if spec.rotation is None:
         query, key, value = qkv.view(len(qkv), 3, spec.heads, -1).unbind(1)
-        return query, key, value, longest
-    tables = spec.rotation.tables(longest, qkv.shape[1] // (3 * spec.heads), qkv)
-    split = split_rotated
+        return query, key, value
+    width = qkv.shape[1] // (3 * spec.heads)
+    tables = spec.rotation.tables(_longest(tokens), width, qkv)
     if gpus.has_triton(qkv.device):
-        from unmask.nn.layers.rotary_kernel import split_rotated as split
-    return *split(qkv, spec.heads, spec.rotation, tables, tokens.position_ids), longest
+        from unmask.nn.layers import rotary_kernel
+
+        return rotary_kernel.split_rotated(qkv, spec.heads, spec.rotation, tables, positions)
+    cos, sin = tokens.once(
+        ("angles", spec.rotation, width, qkv.dtype, len(positions)),  # those of the tokens or of slots
+        lambda: tuple(table.index_select(0, positions) for table in tables),
+    )
+    return split_rotated(qkv, spec.heads, spec.rotation, cos, sin)
 
 
 def split_rotated(
-    qkv: Tensor, heads: int, rotation: Rotation, tables: tuple[Tensor, Tensor], positions: Tensor
+    qkv: Tensor, heads: int, rotation: Rotation, cos: Tensor, sin: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return queries, keys and values of each head, of which queries and keys are rotated.
 
@@ -306,16 +341,31 @@ def split_rotated(
         qkv: queries, keys and values, (tokens, 3 * width).
         heads: number of heads.
         rotation: the rotation.
-        tables: cosine and sine of the angles at each position, (positions, head width / 2).
-        positions: index of each token in its sequence, (tokens,).
+        cos, sin: cosine and sine of each token's angles, (tokens, head width / 2).
 
     Returns:
         Three tensors (tokens, heads, head width).
     """
-    x = qkv.view(len(qkv), 3, heads, -1)  # (tokens, 3, heads, head width)
-    cos, sin = (table[positions][:, None, None] for table in tables)  # (tokens, 1, 1, head width / 2)
-    query, key = rotation.rotate(x[:, :2], cos, sin).unbind(1)
-    return query, key, x[:, 2]
+    split: tuple[Tensor, Tensor, Tensor] = _SplitRotated.apply(qkv, heads, rotation, cos, sin)  # type: ignore[no-untyped-call]
+    return split
+
+
+class _SplitRotated(torch.autograd.Function):
+    """A rotation is linear, and its transpose rotates back, so that nothing but the angles is saved."""
+
+    @staticmethod
+    def forward(ctx: Any, qkv: Tensor, heads: int, rotation: Rotation, cos: Tensor, sin: Tensor) -> tuple[Tensor, ...]:
+        ctx.save_for_backward(cos, sin)
+        ctx.rotation = rotation
+        x = qkv.clone().view(len(qkv), 3, heads, -1)  # (tokens, 3, heads, head width)
+        rotation.rotate_(x[:, :2], cos[:, None, None], sin[:, None, None])
+        return x.unbind(1)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (cos, sin), x = ctx.saved_tensors, torch.stack(grads, 1)  # (tokens, 3, heads, head width)
+        ctx.rotation.rotate_(x[:, :2], cos[:, None, None], -sin[:, None, None])
+        return x.view(len(x), -1), None, None, None, None
 
 
 def _flash() -> Any:
@@ -323,21 +373,60 @@ def _flash() -> Any:
     return getattr(torch.ops.aten, "_flash_attention_forward", None)
 
 
-def _padded(query: Tensor, key: Tensor, value: Tensor, group: Group, spec: AttentionSpec) -> Tensor:
-    """Return the outputs of a group's tokens, (tokens of the group, width)."""
-    query, key, value = (_by_heads(x, group) for x in (query, key, value))
-    attended = attended_positions(group, spec, query.device)
-    if attended is not None and group.real is not None and spec.limited:
+def _slots(groups: tuple[Group, ...], device: torch.device) -> tuple[Tensor | None, Tensor | None]:
+    """Return the token in each slot of all groups, (slots,), and the slot of each token, (tokens,); None: the same."""
+    if all(group.index is None for group in groups):
+        return None, None
+    slots, index, start = [], [], 0
+    for group in groups:
+        everything = torch.arange(group.stop - group.start, device=device)
+        slots.append(everything + group.start if group.slots is None else group.slots)
+        index.append((everything if group.index is None else group.index) + start)
+        start += group.sequences * group.longest
+    return torch.cat(slots), torch.cat(index)
+
+
+class _ToSlots(torch.autograd.Function):
+    """Padding, whose outputs are discarded and which is not attended to, has no gradient: none has to be summed."""
+
+    @staticmethod
+    def forward(ctx: Any, stream: Tensor, slots: Tensor, index: Tensor) -> Tensor:
+        ctx.save_for_backward(index)
+        return stream.index_select(0, slots)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return grads[0].index_select(0, *ctx.saved_tensors), None, None
+
+
+class _FromSlots(torch.autograd.Function):
+    """The inverse of `_ToSlots`."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, index: Tensor) -> Tensor:
+        ctx.save_for_backward(index)
+        ctx.slots = len(rows)
+        return rows.index_select(0, index)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (index,), (grad,) = ctx.saved_tensors, grads
+        return grad.new_zeros(ctx.slots, grad.shape[1]).index_copy_(0, index, grad), None
+
+
+def _mask(group: Group, spec: AttentionSpec, like: Tensor) -> Tensor | None:
+    """Return what is added to the scores, broadcastable to (sequences, heads, longest, longest): 0 or -inf.
+
+    Rows begin at multiples of `ALIGNMENT` numbers: torch's kernels would copy the mask in each layer otherwise.
+    """
+    attended = attended_positions(group, spec, like.device)
+    if attended is None:
+        return None
+    if group.real is not None and spec.limited:
         attended = attended | ~group.real[:, None, :, None]  # torch returns NaN for tokens that attend to nothing
-    output = scaled_dot_product_attention(query, key, value, attended, spec.dropout)
-    rows = output.transpose(1, 2).reshape(group.sequences * group.longest, -1)
-    return rows if group.index is None else rows.index_select(0, group.index)
-
-
-def _by_heads(x: Tensor, group: Group) -> Tensor:
-    """Return a group's tokens by sequence: (tokens, heads, head width) to (sequences, heads, longest, head width)."""
-    rows = x[group.start : group.stop] if group.slots is None else x.index_select(0, group.slots)
-    return rows.reshape(group.sequences, group.longest, *x.shape[1:]).transpose(1, 2)
+    *outer, longest = attended.shape
+    mask = like.new_zeros(*outer, -(-longest // ALIGNMENT) * ALIGNMENT)[..., :longest]
+    return mask.masked_fill_(~attended, -math.inf)
 
 
 def for_inference(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
