@@ -160,10 +160,8 @@ class Spans(EntityTask, frozen=True, kw_only=True, tag="spans"):
         notes = [ShareNote(empty, len(examples), "texts are empty")] if empty else []
         if missed:
             total = sum(len(sentence.chunks) for sentence in examples)
-            limits = f"{setting('task.width', self._width)} words, or {setting('task.length', self.length)} tokens"
-            notes.append(ShareNote(missed, total, f"entities are longer than {limits} and cannot be found"))
             limits = f"{counted(self._width, 'word')} (task.width), or {counted(self.length, 'token')} (task.length)"
-            notes.append(ShareNote(missed, total, f"entities cannot be found: they are longer than {limits}"))
+            notes.append(ShareNote(missed, total, f"entities are longer than {limits} and cannot be found"))
         words = (subwords[word] for sentence in examples for word in sentence.words)
         return Framed(samples, read, (*notes, *tokenizer.notes(words, (sentence.text for sentence in examples))))
 

@@ -22,8 +22,7 @@ import msgspec
 from unmask.data.labelled.columns import ANSWER, SINGLE, Fields, SelectedColumns, Wanted
 from unmask.data.labelled.delimited import OWN, SEPARATORS, DelimitedFile, Line, distinct_names
 from unmask.data.labelled.json_file import suffix_of
-from unmask.data.labelled.label_cells import WEIGHT, Cell, check_decoded, check_name
-from unmask.data.labelled.label_cells import SEPARATOR_KEY, Cell, check_decoded, check_name, is_missing
+from unmask.data.labelled.label_cells import SEPARATOR_KEY, WEIGHT, Cell, check_decoded, check_name, is_missing
 from unmask.data.labelled.negatives import COLUMN, SCORES, read_negatives, read_scores
 from unmask.data.labelled.records import has_records, read_records
 from unmask.data.labelled.retrieval_files import find_collection
@@ -38,10 +37,7 @@ TEXTS = ("text", "text_b")
 """Our names of the columns of texts."""
 SEVERAL = (COLUMN, "label")
 """Our names of what may be several columns."""
-NAMES = (*TEXTS, WEIGHT, *SEVERAL)
-"""Our names of all columns."""
-"""Our names of what may be in several columns."""
-NAMES = (*TEXTS, *SEVERAL, SEPARATOR_KEY)
+NAMES = (*TEXTS, WEIGHT, *SEVERAL, SEPARATOR_KEY)
 """Keys of `columns`: our names of all columns, and the separator of labels in a cell."""
 
 
@@ -74,7 +70,6 @@ class Row(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):  # nothing
 
 
 def parse_columns(text: str) -> dict[str, str]:
-    """Parse `text=NAME_OR_NUMBER,label=…`; `SEVERAL` may be several columns, such as `label=joy,fear`.
     """Parse `text=NAME_OR_NUMBER,label=…`; those of `SEVERAL` may be several columns, such as `label=joy,fear`.
 
     Raises:
@@ -94,7 +89,6 @@ def parse_columns(text: str) -> dict[str, str]:
             raise UserError(f"{argument('columns', text)}: unknown '{column}'", remedy=nearest(column, NAMES))
         if column in columns:
             both = f"{column}={columns[column]},{header}"
-            remedy = f"if both are meant, write {both}" if column in SEVERAL else "name one column"
             remedy = f"if both are meant, write {both}" if column in SEVERAL else "name one"
             raise UserError(f"{argument('columns', text)}: '{column}' is there twice", remedy=remedy)
         if header.isdecimal() and len(header) > 6:
@@ -184,8 +178,6 @@ def iterate_rows(
     """
     if unknown := sorted(columns.keys() - set(NAMES)):
         raise UserError(f"{argument('columns', {unknown[0]: '…'})} has no effect", remedy=nearest(unknown[0], NAMES))
-    if "label" in columns and not gold:
-        raise UserError(f"{argument('columns', {'label': '…'})} has no effect: no labels are read")
     if WEIGHT in columns and not (gold and fields.weights):
         raise UserError(f"{argument('columns', {WEIGHT: '…'})} has no effect: no weights are read here")
     for column in ("label", SEPARATOR_KEY):
