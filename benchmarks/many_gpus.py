@@ -1,7 +1,8 @@
 """What limits a training on many GPUs? Measured and calculated: reading, and RoBERTa's pretraining on paper.
 
-- `feed`: how many tokens a second one core cuts from documents, which each worker does for the whole step, and how many
-  it masks and collates, which it does for its share.
+- `feed`: how many tokens a second one core cuts, by the lengths of sentences, and shares among processes, which each
+  worker does for the whole step; and how many it reads, masks and collates, which it does for its share. Each section
+  of the guide is a document, so that documents are not much longer than pages of the web.
 - `plan`: hours, bottleneck, failures and checkpoints of RoBERTa's pretraining (Liu et al. 2019: 500,000 steps of 8,192
   sequences of 512) on H100s, from the measured speed of bert-large on one (gpu.py), from `feed`, and from the published
   figures below.
@@ -9,19 +10,25 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 import time
 from pathlib import Path
 
 import common
+import msgspec
 from common import HERE, add, parse, read
 
 from unmask.data.batches.steps import Steps
 from unmask.data.corpus.build import write_corpus
 from unmask.data.tokenizers.wordpiece import train_wordpiece
 from unmask.families.checkpoints.check import on_meta
+from unmask.objectives.flops import cost_of_lengths
 from unmask.recipes.recipe import read_recipe
 from unmask.training.machine import GPU_WORKERS
+from unmask.training.processes import Processes
+from unmask.training.settings import BatchSettings
+from unmask.training.step_feed import StepFeed
 from unmask.workflows.pretraining.checks import build_curriculum
 from unmask.workflows.pretraining.start import build_learner
 
@@ -39,26 +46,32 @@ TOKENS, SECONDS = 65_536, 20.0
 
 
 def feed() -> None:
-    """Measure how fast one core cuts, and how fast it masks and collates."""
-    texts = sorted((HERE.parent / "docs").glob("*.md"))
+    """Measure how fast one core cuts and shares, and how fast it reads, masks and collates."""
+    guides = [path.read_text(encoding="utf8") for path in sorted((HERE.parent / "docs").glob("*.md"))]
+    sections = [section for guide in guides for section in re.split(r"\n(?=##? )", guide)]
     for name in FED:
         recipe = read_recipe(name)
         with tempfile.TemporaryDirectory() as folder:
-            tokenizer = train_wordpiece([path.read_text(encoding="utf8") for path in texts], size=8000)
+            tokenizer = train_wordpiece(guides, size=8000)
+            texts = Path(folder) / "texts.jsonl"
+            texts.write_bytes(b"".join(msgspec.json.encode({"text": section}) + b"\n" for section in sections))
             corpus = write_corpus(texts, tokenizer, Path(folder) / "corpus")
             with on_meta():
                 learner, _ = build_learner(recipe, tokenizer.size, None)
             curriculum = build_curriculum(recipe, tokenizer, learner)
             source = curriculum.source(corpus.train)
             for stage, about in enumerate(source.stages):
-                steps = Steps(lambda *_: ([], ()), list, curriculum.prepare(), learner.plan, TOKENS)
+                batch, cost = BatchSettings(tokens=TOKENS), cost_of_lengths(learner.encoder)
+                prepare, processes = curriculum.prepare(), Processes(0, GPUS[-1])
+                feed = StepFeed(source, batch, prepare, learner.plan, processes, 0, cost)
+                steps = Steps(feed.take, lambda samples: range(len(samples)), prepare, learner.plan, TOKENS)
                 cursor = source.enter(source.start, stage)
                 cutting = making = 0.0
                 tokens = 0
-                source.take(cursor, tokens=1)  # the first block is read twice
                 while cutting + making < SECONDS:
                     start = time.process_time()
-                    samples, cursor = source.take(cursor, tokens=TOKENS)
+                    samples, cursor = feed.take(0, cursor)
+                    feed.share(samples)
                     cut = time.process_time()
                     step = steps.make(samples, cursor)
                     cutting += cut - start

@@ -95,7 +95,7 @@ def as_ours(recipe: Recipe, corpus: Corpus) -> tuple[Examples, int]:
     while tokens < (recipe.budget.tokens or 0):
         taken, cursor = source.take(cursor, sequences=SEQUENCES)
         samples += taken
-        tokens += sum(map(len, taken))
+        tokens += taken.tokens
         steps += 1
     examples = [
         {

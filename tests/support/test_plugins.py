@@ -35,11 +35,17 @@ run_job.try_to_draw = pretrain.try_to_draw = lambda draw, say: None
 LAYOUT = '''
 """Each sentence is a sample."""
 from unmask.data.batches.layout import LayoutSettings
+from unmask.data.batches.samples import Cuts
 
 class SentencesSettings(LayoutSettings, frozen=True, kw_only=True, tag="sentences"):
     def cut(self, frame, documents, indices, rng):
         capacity = frame.capacity(self.length, texts=1)
-        return [frame.wrap(ids[:capacity]) for index in indices for ids in documents.sentences(index)]
+        pieces = []
+        for index, lengths in zip(indices, documents.sentence_lengths(indices)):
+            stops = lengths.cumsum().tolist()
+            for start, stop in zip([0, *stops], stops):
+                pieces.append([(index, start, min(stop, start + capacity))])
+        return Cuts.of(pieces)
 '''
 FAMILY = '''
 """BERT under another name."""

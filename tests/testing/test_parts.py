@@ -99,16 +99,21 @@ def test_faults_of_maskings_are_found(monkeypatch):
         check_masking("token")
 
 
+def changed(sample, change):
+    return sample.add(ids=change(sample.ids))
+
+
 def test_faults_of_layouts_are_found(monkeypatch):
-    cut, rng = SingleSettings.cut, np.random.default_rng(0)
-    monkeypatch.setattr(
-        SingleSettings, "cut", lambda *args: [one.add(ids=rng.permutation(one.ids)) for one in cut(*args)]
-    )
-    with pytest.raises(AssertionError, match="another source than its rng"):
-        check_layout("single")
-    monkeypatch.setattr(SingleSettings, "cut", lambda *args: [one.add(ids=one.ids + 1000) for one in cut(*args)])
-    with pytest.raises(AssertionError, match="not in the vocabulary"):
-        check_layout("single")
+    wrap, rng = SingleSettings.sample, np.random.default_rng(0)
+    faults = {
+        "another source than its rng": rng.permutation,
+        "not in the vocabulary": lambda ids: ids + 1000,
+        r"has \d+ tokens, but was cut as one of \d+": lambda ids: ids[:-1],
+    }
+    for message, fault in faults.items():
+        monkeypatch.setattr(SingleSettings, "sample", lambda *args, fault=fault: changed(wrap(*args), fault))
+        with pytest.raises(AssertionError, match=message):
+            check_layout("single")
 
 
 def test_faults_of_objectives_are_found(masked, monkeypatch):

@@ -21,6 +21,7 @@ from torch.nn.functional import cross_entropy
 
 from unmask.data.batches.batch import TARGETS, Sample, collate
 from unmask.data.batches.rng import derive_rng
+from unmask.data.batches.samples import Samples
 from unmask.data.batches.sources import Stage
 from unmask.data.batches.tokens import Reading
 from unmask.families.xlnet import XlnetSettings
@@ -95,7 +96,7 @@ class Windows:
         epoch, window = cursor
         if window == WINDOWS:
             epoch, window = epoch + 1, 0
-        return [self.window(epoch, window, stream) for stream in range(STREAMS)], (epoch, window + 1)
+        return Samples.of([self.window(epoch, window, stream) for stream in range(STREAMS)]), (epoch, window + 1)
 
     def epochs(self, cursor):
         return cursor[0] + cursor[1] / WINDOWS

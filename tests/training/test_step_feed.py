@@ -4,7 +4,7 @@ import msgspec
 import pytest
 import torch
 
-from unmask.support.errors import UserError
+from unmask.support.errors import UnmaskError, UserError
 from unmask.training.checkpoint import Progress
 from unmask.training.processes import Processes
 from unmask.training.step_feed import StepFeed
@@ -95,6 +95,22 @@ def test_processes_share_the_sequences_of_a_step(small, trainer):
         feed = StepFeed(one.source, one.settings.batch, one.prepare, lambda batch: batch, Processes(rank, 3), 0)
         share = feed.next(one.progress)
         assert (share.cursor, share.tokens, share.sequences) == (whole.cursor, whole.tokens, whole.sequences)
+        assert share.digest == whole.digest
         sizes.append(sum(len(batch.tokens.offsets) - 1 for batch in share.micro_batches))
     assert sum(sizes) == whole.sequences
     assert max(sizes) - min(sizes) <= 1
+
+
+def test_processes_that_cut_other_lengths_are_found(small, trainer, monkeypatch):
+    """Each has its own copy of the corpus, perhaps a damaged one, and reads the text of its own samples only."""
+    one = trainer(small(budget={"steps": 2}))
+    one.start()
+    one.step()
+    assert one._exchange(0, False) == (0, False)
+    sent = []
+    monkeypatch.setattr(one.processes, "all_reduce_max", lambda values: (sent.append(values), values)[1])
+    one._exchange(0, False)
+    one.digest ^= 1
+    with pytest.raises(UnmaskError, match="read different samples in step 1"):
+        monkeypatch.setattr(one.processes, "all_reduce_max", lambda values: list(map(max, values, sent[0])))
+        one._exchange(0, False)

@@ -86,10 +86,11 @@ def check_layout(kind: str, **settings: Any) -> None:
         documents = write_corpus(text, tokenizer, Path(folder) / "corpus", heldout=None).train
         sources = [layout.source(documents, Frame.of(tokenizer), seed=0) for _ in range(2)]
         samples, again = (source.take(source.start, sequences=len(TEXTS))[0] for source in sources)
-    assert samples, "no sample is cut"
+        assert len(samples), "no sample is cut"
     assert len(samples) == len(again), "the layout draws from another source than its rng"
-    for sample, other in zip(samples, again, strict=True):
+    for sample, other, length in zip(samples, again, samples.lengths.tolist(), strict=True):
         _assert_same(sample, other, "the layout draws from another source than its rng")
+        assert len(sample) == length, f"a sample has {len(sample)} tokens, but was cut as one of {length}"
         assert 0 < len(sample) <= LENGTH, f"a sample has {len(sample)} tokens, but the length is {LENGTH}"
         assert ((sample.ids >= 0) & (sample.ids < tokenizer.size)).all(), "an id is not in the vocabulary"
         missing = {name for name in layout.provides if name.isidentifier()} - sample.labels.keys()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import msgspec
+import numpy as np
 
 from unmask.data.batches.batch import Sample, total_length
 from unmask.data.batches.sources import Source, stage_at
@@ -125,8 +126,9 @@ class Calibration:
         limiting: list[int] = []
         for stage in range(len(self.source.stages)):
             cursor = self.source.enter(self.source.start, stage)
-            samples, _ = self.source.take(cursor, tokens=limits.tokens, sequences=limits.sequences)
-            samples = self.processes.share(sorted(samples, key=len))
+            taken, _ = self.source.take(cursor, tokens=limits.tokens, sequences=limits.sequences)
+            order = np.argsort(taken.lengths, kind="stable")
+            samples = taken.read(self.processes.share(order.tolist()))
             most = int(self.processes.all_reduce_max([total_length(samples)])[0])
             reserve = RESERVED_BYTES * parameters
             fitting.append(find_micro_tokens(samples, learn, self.machine, reserve=reserve, joint=joint, most=most))

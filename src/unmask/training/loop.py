@@ -132,6 +132,7 @@ class Trainer:
         self.patience = Patience(run, settings.budget.patience if heldout else None, self.processes)
         self.progress = Progress(cursor=source.start, threads=torch.get_num_threads())
         self.failures = 0
+        self.digest = 0
         self.scale = LossScale(machine.precision)
         self._sums = [(Sums(self.processes), Sums(self.processes)) for _ in source.stages]  # their names differ
 
@@ -242,6 +243,7 @@ class Trainer:
         progress = self.progress
         start = time.perf_counter()
         step = self.feed.next(progress)
+        self.digest = step.digest
         weights = {**self.learner.weights, **self.source.stages[step.stage].weights}
         counted, summed = self._sums[step.stage]
         counts = counted.all_reduce(step.counts)
@@ -433,7 +435,7 @@ class Trainer:
         Raises:
             UnmaskError: the processes are at different positions in the order of samples.
         """
-        position = zlib.crc32(msgspec.json.encode([self.progress.step, self.progress.cursor]))
+        position = zlib.crc32(msgspec.json.encode([self.progress.step, self.progress.cursor, self.digest]))
         received, due, last, first = self.processes.all_reduce_max([signal, late, position, -position])
         if last != -first:
             raise UnmaskError(f"the processes have read different samples in step {self.progress.step}")

@@ -258,6 +258,6 @@ def _count(source: Source, batch: BatchSettings, budget: BudgetSettings, stage: 
     limit = budget.epochs if budget.epochs is not None else math.inf
     while (reached := source.epochs(cursor)) < limit and (budget.epochs or steps < COUNTED_STEPS):
         taken, cursor = source.take(cursor, tokens=batch.tokens, sequences=batch.sequences)
-        tokens += sum(map(len, taken))
+        tokens += taken.tokens
         steps += 1
     return Counted(steps, tokens / steps, reached / steps)

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import numpy as np
+
 from unmask.data.batches.batch import Batch, Sample
+from unmask.data.batches.samples import Samples
 from unmask.data.batches.sources import Cursor, Source, stage_at
 from unmask.data.batches.steps import Step, Steps
 from unmask.support.errors import UserError
@@ -87,15 +90,16 @@ class StepFeed:
             )
         return step
 
-    def share(self, samples: list[Sample]) -> list[Sample]:
-        """Return this process's samples of a step, given sorted by length or by stream."""
-        costs = None if self.cost is None else [self.cost(len(sample)) for sample in samples]
-        return self.processes.share(samples, costs)
+    def share(self, samples: Samples) -> list[int]:
+        """Return the indices of this process's samples of a step: in order of their lengths, or streams."""
+        order = np.argsort(samples.lengths, kind="stable") if not self.source.streams else np.arange(len(samples))
+        costs = None if self.cost is None else list(map(self.cost, samples.lengths[order].tolist()))
+        return self.processes.share(order.tolist(), costs)
 
-    def take(self, step: int, cursor: Cursor) -> tuple[list[Sample], Cursor]:
+    def take(self, step: int, cursor: Cursor) -> tuple[Samples, Cursor]:
         """Return the samples of a step from its stage, or from the cursor's stage while steps are timed."""
         if self.total:
             cursor = self.source.enter(cursor, stage_at(self.source.stages, step, self.total))
         samples, cursor = self.source.take(cursor, tokens=self.batch.tokens, sequences=self.batch.sequences)
         done = step / self.total if self.total else 0.0
-        return [sample.at(done) for sample in samples], cursor
+        return samples.map(lambda sample: sample.at(done)), cursor

@@ -38,11 +38,14 @@ class Written:
     def sentence_counts(self):
         return np.array([len(document) for document in self.documents])
 
-    def fetched(self, indices):
-        return self
+    def sentence_lengths(self, indices):
+        return [np.array(list(map(len, self.documents[index]))) for index in indices]
 
     def sentences(self, index):
         return self.documents[index]
+
+    def tokens(self, index):
+        return np.concatenate(self.documents[index])
 
 
 @pytest.fixture(scope="session")
@@ -59,6 +62,18 @@ def written():
         return Written(documents)
 
     return write
+
+
+def cut_samples(layout, frame, documents, indices, rng):
+    """Return all samples that a layout cuts from documents, in order."""
+    cuts = layout.cut(frame, documents, indices, rng)
+    texts = {index: documents.tokens(index) for index in cuts.documents(range(len(cuts)))}
+    samples = [
+        layout.sample(frame, cuts.texts(number, texts, frame.sep), int(cuts.labels[number]))
+        for number in range(len(cuts))
+    ]
+    assert list(map(len, samples)) == cuts.lengths(frame.between).tolist()
+    return samples
 
 
 def make_samples(sizes):

@@ -6,6 +6,8 @@ import pytest
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.layout import DocumentSentencesSettings
 
+from .conftest import cut_samples
+
 CLS, SEP = 2, 3
 
 
@@ -15,7 +17,7 @@ def test_sentences_are_packed_in_order(written, length):
     documents = written([rng.integers(1, 40, rng.integers(1, 12)) for _ in range(50)])
     layout = DocumentSentencesSettings(length=length)
     for index in range(len(documents)):
-        samples = layout.cut(Frame(CLS, SEP), documents, [index], rng)
+        samples = cut_samples(layout, Frame(CLS, SEP), documents, [index], rng)
         sentences = documents.sentences(index)
         texts = [sample.ids[1:-1].tolist() for sample in samples]
         assert [token for text in texts for token in text] == np.concatenate(sentences).tolist()
@@ -37,5 +39,5 @@ def test_sentences_are_packed_in_order(written, length):
 def test_all_documents_asked_for_are_cut(written):
     documents = written([[3], [4], [5]])
     layout = DocumentSentencesSettings(length=16)
-    samples = layout.cut(Frame(CLS, SEP), documents, [2, 0], np.random.default_rng(0))
+    samples = cut_samples(layout, Frame(CLS, SEP), documents, [2, 0], np.random.default_rng(0))
     assert [sample.ids[1:-1].tolist() for sample in samples] == [documents.sentences(i)[0].tolist() for i in (2, 0)]

@@ -5,6 +5,9 @@ import pytest
 
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.layout import DocumentSentencesSettings, FullSentencesSettings
+from unmask.data.batches.samples import Cuts
+
+from .conftest import cut_samples
 
 CLS, SEP = 2, 3
 
@@ -20,7 +23,7 @@ def tokens_of(documents, indices):
 
 def check(layout, documents, length):
     order = np.random.default_rng(1).permutation(len(documents)).tolist()
-    samples = layout.cut(Frame(CLS, SEP), documents, order, np.random.default_rng(0))
+    samples = cut_samples(layout, Frame(CLS, SEP), documents, order, np.random.default_rng(0))
     texts = [sample.ids[1:-1].tolist() for sample in samples]
     assert [token for text in texts for token in text if token != SEP] == tokens_of(documents, order)
     homes = {token: index for index in order for token in tokens_of(documents, [index])}
@@ -53,16 +56,16 @@ class LosesEnds(FullSentencesSettings, tag="loses_ends"):
     """Drops texts of at most three tokens."""
 
     def cut(self, frame, documents, indices, rng):
-        samples = super().cut(frame, documents, indices, rng)
-        return [sample for sample in samples if len(sample) > 5]
+        cuts = super().cut(frame, documents, indices, rng)
+        samples = np.split(cuts.pieces, cuts.first[1:-1])
+        return Cuts.of([sample.tolist() for sample in samples if (sample[:, 2] - sample[:, 1]).sum() > 3])
 
 
 class NoSeparators(FullSentencesSettings, tag="no_separators"):
     """Omits the separators between documents."""
 
-    def cut(self, frame, documents, indices, rng):
-        samples = super().cut(frame, documents, indices, rng)
-        return [frame.wrap(sample.ids[1:-1][sample.ids[1:-1] != SEP]) for sample in samples]
+    def sample(self, frame, texts, label):
+        return frame.wrap(texts[0][texts[0] != SEP])
 
 
 @pytest.mark.parametrize("fault", [LosesEnds, NoSeparators])

@@ -13,13 +13,13 @@ from unmask.data.batches.rng import derive_rng, derive_seed, permuted
 @pytest.mark.parametrize("size", [*range(1, 20), 31, 32, 33, 63, 64, 65, 255, 256, 257, 1000, 4095, 4097])
 def test_permuted_is_a_bijection(size):
     for seed in (0, 1, derive_seed(7, "order", 3)):
-        assert sorted(permuted(index, size, seed) for index in range(size)) == list(range(size))
+        assert sorted(permuted(np.arange(size), size, seed).tolist()) == list(range(size))
 
 
 def test_permuted_differs_by_seed():
-    orders = {tuple(permuted(index, 50, seed) for index in range(50)) for seed in range(200)}
+    orders = {tuple(permuted(np.arange(50), 50, seed).tolist()) for seed in range(200)}
     assert len(orders) == 200
-    firsts = [permuted(0, 10, seed) for seed in range(2000)]
+    firsts = [permuted(np.zeros(1, int), 10, seed).item() for seed in range(2000)]
     assert all(120 < firsts.count(value) < 280 for value in range(10))
 
 

@@ -9,6 +9,8 @@ from unmask.data.batches.frame import Frame
 from unmask.data.batches.sentence_pairs import MAX_DEBT, SentencePairsSettings, truncate_pair
 from unmask.support.errors import UserError
 
+from .conftest import cut_samples
+
 CLS, SEP = 2, 3
 
 
@@ -29,7 +31,7 @@ KINDS = ["ordinary", "single sentences", "long sentences", "pairs of sentences",
 def cut(documents, rng=None, **settings):
     settings = {"length": 128} | settings
     layout = SentencePairsSettings(**settings)
-    return layout.cut(Frame(CLS, SEP), documents, range(len(documents)), rng or np.random.default_rng(0))
+    return cut_samples(layout, Frame(CLS, SEP), documents, range(len(documents)), rng or np.random.default_rng(0))
 
 
 def halves(sample):
@@ -154,20 +156,19 @@ def test_truncation_is_that_of_the_reference_code():
     for a in range(1, 13):
         for b in range(1, 13):
             for capacity in range(2, 26):
-                mine = truncate_pair(np.arange(a), np.arange(100, 100 + b), capacity, rng)
+                mine = truncate_pair((0, 0, a), (1, 100, 100 + b), capacity, rng)
                 theirs = reference(range(a), range(100, 100 + b), capacity, rng)
-                assert list(map(len, mine)) == list(map(len, theirs)), (a, b, capacity)
-                for text, whole in zip(mine, (range(a), range(100, 100 + b)), strict=True):
-                    start = int(text[0]) - whole[0]
-                    assert text.tolist() == list(whole[start : start + len(text)])
+                assert [stop - start for _, start, stop in mine] == list(map(len, theirs)), (a, b, capacity)
+                for number, (document, start, stop) in enumerate(mine):
+                    assert document == number
+                    assert 100 * number <= start < stop <= 100 * number + (a, b)[number]
 
 
 def test_truncation_drops_at_both_ends_as_often_as_the_reference_code():
     rng = np.random.default_rng(0)
     whole = np.arange(40)
-    mine, theirs = (
-        [int(cut(whole, whole[:3], 23, rng)[0][0]) for _ in range(3000)] for cut in (truncate_pair, reference)
-    )
+    mine = [truncate_pair((0, 0, 40), (1, 0, 3), 23, rng)[0][1] for _ in range(3000)]
+    theirs = [int(reference(whole, whole[:3], 23, rng)[0][0]) for _ in range(3000)]
     assert abs(np.mean(mine) - np.mean(theirs)) < 0.25
     assert abs(np.std(mine) - np.std(theirs)) < 0.25
     assert abs(np.mean(mine) - 10) < 0.25, "half of the twenty dropped"

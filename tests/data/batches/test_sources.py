@@ -154,8 +154,8 @@ STAGED = [(Stage(share=0.5, length=length), DocumentSentencesSettings(length=len
 
 def read_an_epoch(source, first):
     """Return samples of the first stage, then of the second up to the epoch's end, and the cursor of the change."""
-    taken, cursor = source.take(source.start, sequences=first) if first else ([], source.start)
-    changed = cursor
+    read, cursor = source.take(source.start, sequences=first) if first else ([], source.start)
+    taken, changed = [*read], cursor
     cursor = source.enter(cursor, 1)
     while cursor[0] == 0 and source.epochs(cursor) < 1:
         more, cursor = source.take(cursor, sequences=1)

@@ -66,23 +66,32 @@ def test_the_shard_that_was_used_least_recently_is_closed(built, monkeypatch, op
 
 
 def test_the_documents_of_a_block_are_read_shard_by_shard(built, monkeypatch, opened):
-    """Samples are the same, to the last token, and each shard is opened once."""
-    source = DocumentSentencesSettings(length=32).source(built.train, Frame.of(built.tokenizer), seed=1)
-    order = np.random.default_rng(0).permutation(len(built.train)).tolist()
-    expected = [[ids.tolist() for ids in built.train.sentences(index)] for index in order]
-    samples = [sample.ids.tolist() for sample in source.take(source.start, sequences=500)[0]]
+    """Each shard is opened once for the lengths of all sentences, and once for all text."""
     monkeypatch.setattr(corpus_module, "MOST_OPEN", 1)
-    documents = open_corpus(built.directory).train
+    documents, shards = open_corpus(built.directory).train, [shard.name for shard in built.manifest.train.shards]
+    source = DocumentSentencesSettings(length=32).source(documents, Frame.of(built.tokenizer), seed=1)
+    assert source.num_blocks == 1
+    samples, _ = source.take(source.start, sequences=1)
+    whole = source._block(0, 0, 0)
+    assert opened == shards
+    whole.read(range(len(whole))[::-1])
+    assert opened == [*shards, *shards]
     opened.clear()
-    fetched = documents.fetched(order)
-    assert [[ids.tolist() for ids in fetched.sentences(index)] for index in order] == expected
-    assert opened == [shard.name for shard in built.manifest.train.shards]
-    assert len(fetched) == len(documents) and len(pickle.dumps(fetched)) < 5000
-    few = documents.fetched(order[:1])
-    assert [ids.tolist() for ids in few.sentences(order[1])] == expected[1]
-    again = DocumentSentencesSettings(length=32).source(documents, Frame.of(built.tokenizer), seed=1)
-    monkeypatch.setattr(corpus_module.Documents, "fetched", lambda self, indices: self)  # in the order of the block
-    assert [sample.ids.tolist() for sample in again.take(again.start, sequences=500)[0]] == samples
+    whole.read(range(len(whole)))
+    assert samples[0].ids.tolist() == whole[0].ids.tolist()
+    assert not opened, "texts of a block are kept"
+
+
+def test_lengths_of_sentences_are_those_of_the_text(built):
+    order = np.random.default_rng(0).permutation(len(built.train)).tolist()
+    lengths = built.train.sentence_lengths([*order, order[0]])
+    expected = [list(map(len, built.train.sentences(index))) for index in [*order, order[0]]]
+    assert [own.tolist() for own in lengths] == expected
+    for index in order:
+        assert built.train.tokens(index).tolist() == np.concatenate(built.train.sentences(index)).tolist()
+    assert not built.train.sentence_lengths([])
+    with pytest.raises(IndexError):
+        built.train.sentence_lengths([len(built.train)])
 
 
 @pytest.mark.parametrize(("limit", "most"), [(1024, 102), (256, 25), (5, 1), (1 << 20, 4096)])

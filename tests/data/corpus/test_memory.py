@@ -55,8 +55,9 @@ for name in ("short", "long"):
     cursor = source.start
     while cursor[0] == 0:
         samples, cursor = source.take(cursor, sequences=32)
+        keys = [sample.key for sample in samples]
         if len(sys.argv) > 2:
-            hoard += [sample.key for sample in samples]
+            hoard += keys
     print(peak())
 """
 

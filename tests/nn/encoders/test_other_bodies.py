@@ -90,8 +90,8 @@ def train(learner, source, path, *, prepare=None, heldout=(), steps=40):
 
 def made_by_a_worker(source, prepare):
     """Return the first step, made in this process and by a worker."""
-    same = lambda given: given  # noqa: E731
-    steps = Steps(lambda step, cursor: source.take(cursor, sequences=6), same, prepare, same, 1000)
+    same, every = lambda given: given, lambda samples: range(len(samples))
+    steps = Steps(lambda step, cursor: source.take(cursor, sequences=6), every, prepare, same, 1000)
     return [next(steps.stream(0, source.start, workers)) for workers in (0, 1)]
 
 
@@ -427,8 +427,8 @@ def test_a_downstream_model_represents_a_text_at_its_bodys_position(echo, tokeni
 class Plain(DocumentSentencesSettings, frozen=True, kw_only=True, tag="plain"):
     """A layout without segments."""
 
-    def cut(self, *args):
-        return [replace(sample, segments=None) for sample in super().cut(*args)]
+    def sample(self, *args):
+        return replace(super().sample(*args), segments=None)
 
 
 SHAPE = {"layers": 1, "width": 16, "heads": 2, "feed_forward": 32, "positions": 32, "dropout": 0.0}

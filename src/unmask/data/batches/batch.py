@@ -126,10 +126,12 @@ class Sample:
         Raises:
             ValueError: a name is already in use.
         """
-        additions = {"positions": positions, "labels": labels, "counts": counts}
-        more: dict[str, object] = {name: _merge(getattr(self, name), new) for name, new in additions.items() if new}
-        more |= {} if ids is None else {"ids": ids}
-        return self.changed(**more)
+        return self.changed(
+            ids=self.ids if ids is None else ids,
+            positions=_merge(self.positions, positions) if positions else self.positions,
+            labels=_merge(self.labels, labels) if labels else self.labels,
+            counts=_merge(self.counts, counts) if counts else self.counts,
+        )
 
     def changed(self, **values: object) -> Sample:
         """Return a copy with other values, in a fraction of the time of `dataclasses.replace`."""
@@ -281,6 +283,6 @@ def _segments(samples: Sequence[Sample]) -> Tensor | None:
 
 
 def _merge(old: Mapping[str, _Value], new: Mapping[str, _Value]) -> dict[str, _Value]:
-    if both := old.keys() & new.keys():
-        raise ValueError(f"names already in use: {sorted(both)}")
+    if not old.keys().isdisjoint(new):
+        raise ValueError(f"names already in use: {sorted(old.keys() & new.keys())}")
     return {**old, **new}

@@ -24,6 +24,7 @@ from unmask.data.batches.frame import Frame
 from unmask.data.batches.layout import LayoutSettings
 from unmask.data.batches.masking import MaskingSettings, NoMaskingSettings
 from unmask.data.batches.rng import derive_rng
+from unmask.data.batches.samples import Samples
 from unmask.data.batches.sources import CorpusSource, Cursor, Source, Stage, TextTooShortError
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.support.choices import SummaryKind
@@ -94,8 +95,8 @@ class Feed:
         source, prepare = self._source(layout, documents, tokens), self.prepare()
         batches, cursor, taken = [], source.start, 0
         while taken < tokens and source.epochs(cursor) < 1:
-            samples, cursor = source.take(cursor, tokens=BATCH_TOKENS)
-            samples = [sample for sample in samples if sample.key[0] == 0]
+            read, cursor = source.take(cursor, tokens=BATCH_TOKENS)
+            samples = [sample for sample in read if sample.key[0] == 0]
             if not samples:  # the rest of the epoch contains none
                 break
             batches.append(collate([prepare(sample.at(1.0)) for sample in samples]))
@@ -187,11 +188,11 @@ class StagedSource:
 
     def take(
         self, cursor: Cursor, *, tokens: int | None = None, sequences: int | None = None
-    ) -> tuple[list[Sample], Cursor]:
+    ) -> tuple[Samples, Cursor]:
         """See `Source`; the index of their corpus begins the keys of samples."""
         corpus = self.chosen[cursor[-1]]
         taken, after = self.sources[corpus].take(self._inner(cursor, corpus), tokens=tokens, sequences=sequences)
-        return [sample.named((corpus, *sample.key)) for sample in taken], self._moved(cursor, corpus, after)
+        return taken.map(lambda sample: sample.named((corpus, *sample.key))), self._moved(cursor, corpus, after)
 
     def epochs(self, cursor: Cursor) -> float:
         """See `Source`: the number of tokens read, of all corpora, as a multiple of their number."""

@@ -1,7 +1,8 @@
 """The base class of layouts, and layouts of one text. A layout defines how samples are cut from documents.
 
-Input: the recipe's [layout], and documents. Output: samples, and the source of all of them in seeded order. Others
-have files of their own, such as `sentence_pairs`.
+Input: the recipe's [layout], and documents. Output: where samples are cut, which depends on the lengths of sentences
+alone, each sample once its text is read, and the source of all of them in seeded order. Others have files of their own,
+such as `sentence_pairs`.
 
 **Single.** One sample per document: documents longer than a sequence are truncated at the end.
 
@@ -32,6 +33,7 @@ import numpy as np
 
 from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
+from unmask.data.batches.samples import Cuts
 from unmask.data.batches.sources import CorpusSource, Source, Stage
 
 if TYPE_CHECKING:
@@ -73,9 +75,13 @@ class LayoutSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         """Number of a sample's first tokens that bodies with memory remember; None: all."""
         return None
 
-    def cut(self, frame: Frame, documents: Documents, indices: Sequence[int], rng: np.random.Generator) -> list[Sample]:
-        """Return the samples of documents; see `Layout`."""
+    def cut(self, frame: Frame, documents: Documents, indices: Sequence[int], rng: np.random.Generator) -> Cuts:
+        """Return where the samples of documents are cut; see `Layout`."""
         raise NotImplementedError
+
+    def sample(self, frame: Frame, texts: Sequence[np.ndarray], label: int) -> Sample:
+        """Return the sample of one or two texts that were cut; see `Layout`."""
+        return frame.wrap(*texts)
 
     def source(self, documents: Documents, frame: Frame, *, seed: int, block_tokens: int | None = None) -> Source:
         """Return the samples of documents in seeded order; see `CorpusSource`."""
@@ -95,39 +101,54 @@ class LayoutSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 class SingleSettings(LayoutSettings, frozen=True, kw_only=True, tag="single"):
     """The recipe's [layout] for `kind = "single"`; see `LayoutSettings`."""
 
-    def cut(self, frame: Frame, documents: Documents, indices: Sequence[int], rng: np.random.Generator) -> list[Sample]:
+    def cut(self, frame: Frame, documents: Documents, indices: Sequence[int], rng: np.random.Generator) -> Cuts:
         """See `Layout`."""
         capacity = frame.capacity(self.length, texts=1)
-        return [frame.wrap(np.concatenate(documents.sentences(index))[:capacity]) for index in indices]
+        totals = [int(sizes.sum()) for sizes in documents.sentence_lengths(indices)]
+        return Cuts.of([[(index, 0, min(total, capacity))] for index, total in zip(indices, totals, strict=True)])
 
 
 class FullSentencesSettings(LayoutSettings, frozen=True, kw_only=True, tag="full_sentences"):
     """The recipe's [layout] for `kind = "full_sentences"`; see `LayoutSettings`."""
 
-    def cut(self, frame: Frame, documents: Documents, indices: Sequence[int], rng: np.random.Generator) -> list[Sample]:
+    across: ClassVar[bool] = True
+    """Whether a sample goes on with the next document."""
+
+    def cut(self, frame: Frame, documents: Documents, indices: Sequence[int], rng: np.random.Generator) -> Cuts:
         """See `Layout`."""
-        end, capacity = np.array([frame.sep]), frame.capacity(self.length, texts=1)
-        packed: list[list[np.ndarray]] = [[]]
-        left = capacity
-        for index in indices:
-            between = [end] if packed[-1] else []
-            for sentence in documents.sentences(index):
-                for start in range(0, len(sentence), capacity):
-                    part = sentence[start : start + capacity]
-                    if len(part) + len(between) > left:
-                        packed.append([])
-                        between, left = [], capacity
-                    packed[-1] += [*between, part]
-                    left -= len(part) + len(between)
-                    between = []
-        return [frame.wrap(np.concatenate(parts)) for parts in packed if parts]
+        if not len(indices):
+            return Cuts.of([])
+        capacity = frame.capacity(self.length, texts=1)
+        sentences = documents.sentence_lengths(indices)
+        counts = np.array(list(map(len, sentences)))  # (documents,)
+        # A sentence consists of parts that fit. The tokens of all documents follow each other, as do the parts.
+        whole = np.concatenate(sentences)  # (sentences,)
+        parts = -(-whole // capacity)  # (sentences,), how many each has
+        sizes = np.full(parts.sum(), capacity)  # (parts,)
+        sizes[np.cumsum(parts) - 1] = whole - (parts - 1) * capacity
+        last = np.cumsum(np.add.reduceat(parts, np.cumsum(counts) - counts))  # (documents,), the part after their last
+        separators = np.zeros(len(sizes), int)  # (parts,), before each of them
+        separators[last[:-1]] = 1
+        ends = np.cumsum(sizes + separators)  # (parts,)
+        full = np.searchsorted(
+            ends, ends - sizes + capacity, side="right"
+        )  # (parts,), ends of samples that begin there
+        if not self.across:
+            full = np.minimum(full, np.repeat(last, np.diff(last, prepend=0)))
+        starts, following = [0], full.tolist()
+        while starts[-1] < len(sizes):
+            starts.append(following[starts[-1]])
+        tokens = np.concatenate([[0], np.cumsum(sizes)])  # (parts + 1,)
+        bounds = np.concatenate([[0], tokens[last]])  # (documents + 1,)
+        first = tokens[starts]  # (samples + 1,), the first token of each sample
+        pieces = np.union1d(first, bounds)  # (pieces + 1,), likewise
+        document = np.searchsorted(bounds, pieces[:-1], side="right") - 1
+        own = np.stack([np.array(indices)[document], pieces[:-1] - bounds[document], pieces[1:] - bounds[document]], 1)
+        none = np.zeros(len(first) - 1, np.int64)
+        return Cuts(own, np.searchsorted(pieces, first), none.astype(bool), none)
 
 
 class DocumentSentencesSettings(FullSentencesSettings, frozen=True, kw_only=True, tag="document_sentences"):
     """The recipe's [layout] for `kind = "document_sentences"`; see `LayoutSettings`."""
 
-    def cut(self, frame: Frame, documents: Documents, indices: Sequence[int], rng: np.random.Generator) -> list[Sample]:
-        """See `Layout`."""
-        return [
-            sample for index in indices for sample in FullSentencesSettings.cut(self, frame, documents, [index], rng)
-        ]
+    across = False

@@ -192,7 +192,9 @@ class TokenMaskingSettings(MaskingSettings, frozen=True, kw_only=True, tag="toke
         self, ids: np.ndarray, candidates: np.ndarray, number: int, begins: Begins, rng: np.random.Generator
     ) -> np.ndarray:
         """See `MaskingSettings`."""
-        return np.sort(candidates[rng.choice(len(candidates), number, replace=False)])
+        masked = candidates[rng.choice(len(candidates), number, replace=False)]
+        masked.sort()
+        return masked
 
 
 WHOLE_TEXT = "unmasked text"

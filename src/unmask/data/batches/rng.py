@@ -9,6 +9,7 @@ from __future__ import annotations
 import zlib
 
 import numpy as np
+import numpy.typing as npt
 
 _MASK, _WORD = (1 << 64) - 1, (1 << 32) - 1
 
@@ -31,26 +32,29 @@ def derive_seed(seed: int, name: str, *key: int) -> int:
     return int(derive_rng(seed, name, *key).integers(1 << 63))
 
 
-def permuted(index: int, size: int, seed: int) -> int:
-    """Return the image of `index` under a seeded permutation of range(size), without a table.
+def permuted(indices: npt.NDArray[np.int64], size: int, seed: int) -> npt.NDArray[np.int64]:
+    """Return the images of `indices` under a seeded permutation of range(size), without a table, (indices,).
 
     A four-round Feistel network over the next even power of two; values outside the range are encrypted again (cycle
     walking: Black and Rogaway 2002, "Ciphers with arbitrary finite domains", method 2).
     """
-    half = max(1, (size - 1).bit_length() + 1 >> 1)
-    low = (1 << half) - 1
-    while True:
-        left, right = index >> half, index & low
+    bits = max(1, (size - 1).bit_length() + 1 >> 1)
+    half, low = np.uint64(bits), np.uint64((1 << bits) - 1)
+    images = np.array(indices, np.uint64)
+    outside = np.ones(len(images), bool)
+    while outside.any():
+        values = images[outside]
+        left, right = values >> half, values & low
         for step in range(4):
-            left, right = right, left ^ (_mix(right + (step << 32) + seed) & low)
-        index = left << half | right
-        if index < size:
-            return index
+            left, right = right, left ^ (_mix(right + np.uint64((step << 32) + seed & _MASK)) & low)
+        images[outside] = left << half | right
+        outside = images >= size
+    return images.astype(np.int64)
 
 
-def _mix(value: int) -> int:
-    """Return the output of splitmix64's finalizer."""
-    value = (value + 0x9E3779B97F4A7C15) & _MASK
-    value = ((value ^ value >> 30) * 0xBF58476D1CE4E5B9) & _MASK
-    value = ((value ^ value >> 27) * 0x94D049BB133111EB) & _MASK
-    return value ^ value >> 31
+def _mix(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Return the output of splitmix64's finalizer, modulo 2^64."""
+    values = values + np.uint64(0x9E3779B97F4A7C15)
+    values = (values ^ values >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ values >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    return values ^ values >> np.uint64(31)

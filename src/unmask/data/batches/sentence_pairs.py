@@ -29,8 +29,10 @@ shorter targets are drawn as for BERT.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -38,6 +40,7 @@ import numpy as np
 from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.layout import LayoutSettings
+from unmask.data.batches.samples import Cuts, Piece
 from unmask.data.batches.sources import TextTooShortError
 from unmask.support.messages import setting
 
@@ -83,7 +86,7 @@ class SentencePairsSettings(LayoutSettings, frozen=True, kw_only=True, tag="sent
         """See `LayoutSettings`."""
         return frozenset({LABELS[self.second]} if self.second in LABELS else ())
 
-    def cut(self, frame: Frame, documents: Documents, indices: Sequence[int], rng: np.random.Generator) -> list[Sample]:
+    def cut(self, frame: Frame, documents: Documents, indices: Sequence[int], rng: np.random.Generator) -> Cuts:
         """See `Layout`.
 
         Raises:
@@ -95,63 +98,77 @@ class SentencePairsSettings(LayoutSettings, frozen=True, kw_only=True, tag="sent
                 remedy=f"separate documents by blank lines, or pass {setting('layout.kind', 'document_sentences')} "
                 f"{setting('objective.next_sentence', False)}",
             )
-        balance = _Balance()
-        samples = [sample for index in indices for sample in self._document(frame, documents, index, balance, rng)]
-        surplus = {id(sample) for sample in balance.forced[-balance.debt :]} if balance.debt > 0 else set()
-        return [sample for sample in samples if id(sample) not in surplus]
+        balance, pairs = _Balance(), list[_Pair]()
+        for index, lengths in zip(indices, documents.sentence_lengths(indices), strict=True):
+            pairs += self._document(frame, documents, index, lengths.tolist(), balance, rng)
+        surplus = set(map(id, balance.forced[-balance.debt :])) if balance.debt > 0 else set()
+        pairs = [pair for pair in pairs if id(pair) not in surplus]
+        return Cuts.of([pair.texts for pair in pairs], pairs=True, labels=[pair.label for pair in pairs])
+
+    def sample(self, frame: Frame, texts: Sequence[np.ndarray], label: int) -> Sample:
+        """See `Layout`."""
+        sample, name = frame.wrap(*texts), LABELS.get(self.second)
+        return sample if name is None else sample.add(labels={name: np.array([label], np.int64)})
 
     def _document(
-        self, frame: Frame, documents: Documents, index: int, balance: _Balance, rng: np.random.Generator
-    ) -> list[Sample]:
+        self,
+        frame: Frame,
+        documents: Documents,
+        index: int,
+        lengths: Sequence[int],
+        balance: _Balance,
+        rng: np.random.Generator,
+    ) -> list[_Pair]:
+        """Return the samples of a document, given the lengths of its sentences."""
         capacity = frame.capacity(self.length, texts=2)
-        sentences = documents.sentences(index)
-        samples = []
+        ends = list(accumulate(lengths, initial=0))
+        pairs = []
         start = 0
-        while start < len(sentences):
+        while start < len(lengths):
             target = self._target(capacity, rng)
-            stop, total = start, 0
-            while stop < len(sentences) and total < target:
-                total += len(sentences[stop])
+            stop = start
+            while stop < len(lengths) and ends[stop] - ends[start] < target:
                 stop += 1
-            if stop - start == 1 and stop < len(sentences):
+            if stop - start == 1 and stop < len(lengths):
                 stop += 1  # a single sentence that fills the target: add its successor
             single = self.single_probability
             if single and (stop - start == 1 or rng.random() < single):
-                text = np.concatenate(sentences[start:stop])
-                excess = max(0, len(text) - frame.capacity(self.length, texts=1))
-                samples.append(frame.wrap(_trim(text, excess, rng)))
+                excess = max(0, ends[stop] - ends[start] - frame.capacity(self.length, texts=1))
+                pairs.append(_Pair([_trim((index, ends[start], ends[stop]), excess, rng)]))
                 start = stop
                 continue
             if stop - start == 1:
                 if self.second == "random" and balance.debt < MAX_DEBT:
-                    second = _random_text(documents, index, target - len(sentences[start]), rng)
-                    samples.append(balance.force(self._sample(frame, sentences[start], second, 1, rng)))
-                return samples
+                    first = index, ends[start], ends[stop]
+                    second = _random_text(documents, index, target - lengths[start], rng)
+                    pairs.append(balance.force(_Pair(truncate_pair(first, second, capacity, rng), 1)))
+                return pairs
             middle = int(rng.integers(start + 1, stop))
-            first = np.concatenate(sentences[start:middle])
+            first = index, ends[start], ends[middle]
             if self.second == "random" and balance.draw(rng):
-                second = _random_text(documents, index, target - len(first), rng)
-                samples.append(self._sample(frame, first, second, 1, rng))
+                second = _random_text(documents, index, target - (ends[middle] - ends[start]), rng)
+                pairs.append(_Pair(truncate_pair(first, second, capacity, rng), 1))
                 start = middle  # put back the unused sentences
             else:
-                pair, label = (first, np.concatenate(sentences[middle:stop])), 0
+                pair, label = (first, (index, ends[middle], ends[stop])), 0
                 if self.second == "swapped" and balance.draw(rng):
                     pair, label = pair[::-1], 1
-                samples.append(self._sample(frame, *pair, label, rng))
+                pairs.append(_Pair(truncate_pair(*pair, capacity, rng), label))
                 start = stop
-        return samples
+        return pairs
 
     def _target(self, capacity: int, rng: np.random.Generator) -> int:
         if capacity > 2 and rng.random() < self.short_probability:
             return int(rng.integers(2, capacity + 1))
         return capacity
 
-    def _sample(
-        self, frame: Frame, first: np.ndarray, second: np.ndarray, label: int, rng: np.random.Generator
-    ) -> Sample:
-        sample = frame.wrap(*truncate_pair(first, second, frame.capacity(self.length, texts=2), rng))
-        name = LABELS.get(self.second)
-        return sample if name is None else sample.add(labels={name: np.array([label], np.int64)})
+
+@dataclass(frozen=True)
+class _Pair:
+    """Where the texts of a sample are, one or two, and its label."""
+
+    texts: Sequence[Piece]
+    label: int = 0
 
 
 @dataclass
@@ -159,45 +176,42 @@ class _Balance:
     """Keeps the share of random (or swapped) pairs at one half, including those that are forced."""
 
     debt: int = 0  # random pairs minus true ones
-    forced: list[Sample] = field(default_factory=list)  # random pairs due to a missing successor
+    forced: list[_Pair] = field(default_factory=list)  # random pairs due to a missing successor
 
     def draw(self, rng: np.random.Generator) -> bool:
         is_random = self.debt < 0 if abs(self.debt) >= 2 else bool(rng.random() < 0.5)
         self.debt += 1 if is_random else -1
         return is_random
 
-    def force(self, sample: Sample) -> Sample:
+    def force(self, pair: _Pair) -> _Pair:
         self.debt += 1
-        self.forced.append(sample)
-        return sample
+        self.forced.append(pair)
+        return pair
 
 
-def _random_text(documents: Documents, index: int, wanted: int, rng: np.random.Generator) -> np.ndarray:
+def _random_text(documents: Documents, index: int, wanted: int, rng: np.random.Generator) -> Piece:
     """Return consecutive sentences of another document than `index`, if possible at least `wanted` tokens."""
     other = int(rng.integers(len(documents) - 1))
-    sentences = documents.sentences(other + (other >= index))
-    number = int(rng.integers(len(sentences)))
-    taken = [sentences[number]]
-    total = len(sentences[number])
-    while total < wanted and (number := number + 1) < len(sentences):
-        taken.append(sentences[number])
-        total += len(sentences[number])
-    return np.concatenate(taken)
+    other += other >= index
+    (lengths,) = documents.sentence_lengths([other])
+    ends = [0, *np.cumsum(lengths).tolist()]
+    first = int(rng.integers(len(lengths)))
+    stop = max(first + 1, bisect_left(ends, ends[first] + wanted))
+    return other, ends[first], ends[min(stop, len(lengths))]
 
 
-def truncate_pair(
-    first: np.ndarray, second: np.ndarray, capacity: int, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
+def truncate_pair(first: Piece, second: Piece, capacity: int, rng: np.random.Generator) -> tuple[Piece, Piece]:
     """Drop tokens of the longer text, each from a random end, until both texts fit into `capacity` tokens.
 
     Equivalent to the token-by-token loop of the reference code (truncate_seq_pair), but drawn at once: the number of
     tokens that each text loses follows from the lengths, and the number of these at the front is binomial.
     """
-    excess = len(first) + len(second) - capacity
+    lengths = [stop - start for _, start, stop in (first, second)]
+    excess = sum(lengths) - capacity
     if excess <= 0:
         return first, second
     # first the longer text is reduced to the length of the other, then both alternate; on ties the second is cut
-    gap = len(first) - len(second)
+    gap = lengths[0] - lengths[1]
     longer = min(excess, abs(gap))
     remaining = excess - longer
     cut_first = (longer if gap > 0 else 0) + remaining // 2
@@ -205,6 +219,7 @@ def truncate_pair(
     return _trim(first, cut_first, rng), _trim(second, cut_second, rng)
 
 
-def _trim(ids: np.ndarray, number: int, rng: np.random.Generator) -> np.ndarray:
+def _trim(text: Piece, number: int, rng: np.random.Generator) -> Piece:
+    document, start, stop = text
     front = int(rng.binomial(number, 0.5))
-    return ids[front : len(ids) - (number - front)]
+    return document, start + front, stop - (number - front)

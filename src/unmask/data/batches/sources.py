@@ -20,7 +20,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
@@ -30,6 +31,7 @@ import numpy as np
 
 from unmask.data.batches.batch import Sample
 from unmask.data.batches.rng import derive_rng, derive_seed, permuted
+from unmask.data.batches.samples import Cuts, Samples
 from unmask.support.errors import UserError
 from unmask.support.messages import setting
 
@@ -106,7 +108,7 @@ class Source(Protocol):
 
     def take(
         self, cursor: Cursor, *, tokens: int | None = None, sequences: int | None = None
-    ) -> tuple[list[Sample], Cursor]:
+    ) -> tuple[Samples, Cursor]:
         """Return the next samples, at most `tokens` tokens (at least one sample) or `sequences`, and the new cursor."""
         ...
 
@@ -122,8 +124,16 @@ class Source(Protocol):
 class Layout(Protocol):
     """Cuts samples from documents."""
 
-    def cut(self, frame: Frame, documents: Documents, indices: Sequence[int], rng: np.random.Generator) -> list[Sample]:
-        """Return all samples of these documents, in order, with empty keys. Pure except for `rng`."""
+    def cut(self, frame: Frame, documents: Documents, indices: Sequence[int], rng: np.random.Generator) -> Cuts:
+        """Return where all samples of these documents are cut, in order. Pure except for `rng`.
+
+        It is decided by the lengths of sentences alone, which are read without the text, as all processes cut all
+        blocks, and each of them reads the text of few samples.
+        """
+        ...
+
+    def sample(self, frame: Frame, texts: Sequence[np.ndarray], label: int) -> Sample:
+        """Return the sample of one or two texts, (tokens,) ids each, with the label of the cut, and an empty key."""
         ...
 
 
@@ -163,20 +173,18 @@ class CorpusSource:
 
     def take(
         self, cursor: Cursor, *, tokens: int | None = None, sequences: int | None = None
-    ) -> tuple[list[Sample], Cursor]:
+    ) -> tuple[Samples, Cursor]:
         """See `Source`.
 
         Raises:
             TextTooShortError: the layout cuts no sample from the whole corpus.
         """
         epoch, block, item, stage = cursor
-        taken: list[Sample] = []
-        capacity = tokens if tokens is not None else sequences
-        assert capacity is not None, "either tokens or sequences must be given"
+        taken = _Taken(tokens, sequences)
         empty = 0
         while True:
             samples = self._block(stage, epoch, block)
-            empty = 0 if samples else empty + 1
+            empty = 0 if len(samples) else empty + 1
             if empty >= 2 * self.num_blocks:  # orders differ: the only block with samples may come first, then last
                 raise TextTooShortError(
                     f"no sample can be cut from the {len(self.documents)} documents of the corpus",
@@ -184,15 +192,9 @@ class CorpusSource:
                     f"with {setting('layout.kind', 'document_sentences')} and "
                     f"{setting('objective.next_sentence', False)}",
                 )
-            while item < len(samples):
-                size = len(samples[item]) if tokens is not None else 1
-                if size > capacity and taken:
-                    return taken, (epoch, block, item, stage)
-                taken.append(samples[item])
-                capacity -= size
-                item += 1
-                if capacity <= 0:
-                    return taken, (epoch, block, item, stage)
+            item = taken.add(samples, item)
+            if taken.full:
+                return taken.samples, (epoch, block, item, stage)
             item = 0
             epoch, block = self._next_block(epoch, block)
 
@@ -213,17 +215,85 @@ class CorpusSource:
     def _next_block(self, epoch: int, block: int) -> tuple[int, int]:
         return (epoch, block + 1) if block + 1 < self.num_blocks else (epoch + 1, 0)
 
-    def _cut(self, stage: int, epoch: int, block: int) -> list[Sample]:
+    def _cut(self, stage: int, epoch: int, block: int) -> Samples:
         first = block * self.per_block
-        order = derive_seed(self.seed, "order", epoch)
-        indices = [
-            permuted(index, len(self.documents), order)
-            for index in range(first, min(first + self.per_block, len(self.documents)))
-        ]
+        places = np.arange(first, min(first + self.per_block, len(self.documents)))
+        indices = permuted(places, len(self.documents), derive_seed(self.seed, "order", epoch)).tolist()
         rng = derive_rng(self.seed, "layout", epoch, block)
-        samples = self.layouts[stage].cut(self.frame, self.documents.fetched(indices), indices, rng)
-        order_in_block = enumerate(rng.permutation(len(samples)))
-        return [samples[index].changed(key=(epoch, block, item), stage=stage) for item, index in order_in_block]
+        cuts = self.layouts[stage].cut(self.frame, self.documents, indices, rng)
+        order = rng.permutation(len(cuts))
+        layout, texts = self.layouts[stage], _Texts(self.documents, frozenset(indices))
+
+        def read(items: Sequence[int]) -> list[Sample]:
+            chosen = order[list(items)].tolist()
+            ids = texts.read(cuts.documents(chosen))
+            samples = [
+                layout.sample(self.frame, cuts.texts(index, ids, self.frame.sep), int(cuts.labels[index]))
+                for index in chosen
+            ]
+            return [
+                sample.changed(key=(epoch, block, item), stage=stage)
+                for item, sample in zip(items, samples, strict=True)
+            ]
+
+        return Samples(cuts.lengths(self.frame.between)[order], read, stage)
+
+
+class _Texts:
+    """The texts of documents. Those of a block are kept, as each is read for several samples.
+
+    Args:
+        documents: the documents.
+        block: indices of those of the block.
+    """
+
+    def __init__(self, documents: Documents, block: frozenset[int]) -> None:
+        self._documents, self._block = documents, block
+        self._kept: dict[int, np.ndarray] = {}
+
+    def read(self, indices: Iterable[int]) -> Mapping[int, np.ndarray]:
+        """Return the ids of the tokens of some documents, (tokens,) each, by index."""
+        missing = sorted({*indices} - self._kept.keys())  # in order, so that each shard is opened once
+        texts = {index: self._documents.tokens(index) for index in missing}
+        self._kept |= {index: ids for index, ids in texts.items() if index in self._block}
+        return ChainMap(self._kept, texts)
+
+
+class _Taken:
+    """The samples of a step, up to its number of tokens or of sequences.
+
+    Args:
+        tokens: maximum number of tokens, of more than one sample.
+        sequences: number of samples; used if there is no number of tokens.
+
+    Attributes:
+        full: whether the next sample does not fit, or nothing is left.
+    """
+
+    def __init__(self, tokens: int | None, sequences: int | None) -> None:
+        capacity = tokens if tokens is not None else sequences
+        assert capacity is not None, "either tokens or sequences must be given"
+        self.full = False
+        self._left, self._by_length = capacity, tokens is not None
+        self._parts: list[tuple[Samples, int, int]] = []
+
+    def add(self, samples: Samples, first: int) -> int:
+        """Take as many samples as fit, from index `first` on; return the index of the next one."""
+        sizes = samples.lengths[first : first + max(1, self._left)]  # each has a token
+        ends = np.cumsum(sizes if self._by_length else np.ones_like(sizes))
+        number = int(np.searchsorted(ends, self._left, side="right"))
+        if not (number or self._parts) and len(sizes):
+            number = 1
+        if number:
+            self._parts.append((samples, first, first + number))
+            self._left -= int(ends[number - 1])
+        self.full = self._left <= 0 or first + number < len(samples)
+        return first + number
+
+    @property
+    def samples(self) -> Samples:
+        """The samples taken; at least one."""
+        return Samples.joined(self._parts)
 
 
 class ExampleSource:
@@ -245,34 +315,35 @@ class ExampleSource:
         if not samples:
             raise UserError("there are no examples to train on")
         self.samples = samples
-        lengths = list(map(len, samples))
-        self.stages = tuple(Stage(share=share, length=max(lengths), name=name) for share, name in stages)
+        self._lengths = np.fromiter(map(len, samples), np.int64, len(samples))
+        longest = int(self._lengths.max())
+        self.stages = tuple(Stage(share=share, length=longest, name=name) for share, name in stages)
         self.start: Cursor = (0, 0, 0) if len(stages) > 1 else (0, 0)
-        self.epoch = len(samples), sum(lengths)
+        self.epoch = len(samples), int(self._lengths.sum())
         self.seed = seed
+        self._epoch = lru_cache(maxsize=2)(self._arrange)
 
     def take(
         self, cursor: Cursor, *, tokens: int | None = None, sequences: int | None = None
-    ) -> tuple[list[Sample], Cursor]:
+    ) -> tuple[Samples, Cursor]:
         """See `Source`."""
         epoch, item, *stage = cursor
-        taken: list[Sample] = []
-        capacity = tokens if tokens is not None else sequences
-        assert capacity is not None, "either tokens or sequences must be given"
-        order = derive_seed(self.seed, "order", epoch)
-        while capacity > 0:
-            if item == len(self.samples):
-                epoch, item = epoch + 1, 0
-                order = derive_seed(self.seed, "order", epoch)
-            example = permuted(item, len(self.samples), order)
-            sample = self.samples[example]
-            size = len(sample) if tokens is not None else 1
-            if size > capacity and taken:
-                break
-            taken.append(sample.changed(key=(epoch, example), stage=stage[0] if stage else 0))
-            capacity -= size
-            item += 1
-        return taken, (epoch, item, *stage)
+        taken = _Taken(tokens, sequences)
+        while True:
+            item = taken.add(self._epoch(epoch, *stage), item)
+            if taken.full:
+                return taken.samples, (epoch, item, *stage)
+            epoch, item = epoch + 1, 0
+
+    def _arrange(self, epoch: int, stage: int = 0) -> Samples:
+        """Return the samples of an epoch in their order."""
+        order = permuted(np.arange(len(self.samples)), len(self.samples), derive_seed(self.seed, "order", epoch))
+
+        def read(items: Sequence[int]) -> list[Sample]:
+            examples = order[list(items)].tolist()
+            return [self.samples[example].changed(key=(epoch, example), stage=stage) for example in examples]
+
+        return Samples(self._lengths[order], read, stage)
 
     def epochs(self, cursor: Cursor) -> float:
         """See `Source`."""
@@ -325,13 +396,13 @@ class MixedSource:
 
     def take(
         self, cursor: Cursor, *, tokens: int | None = None, sequences: int | None = None
-    ) -> tuple[list[Sample], Cursor]:
+    ) -> tuple[Samples, Cursor]:
         """See `Source`; the samples are those of one task, whose index begins their keys."""
         step, *inner = cursor
         task = self.task_at(step)
         begin, end = 2 * task, 2 * task + 2
         taken, after = self.sources[task].take(tuple(inner[begin:end]), tokens=tokens, sequences=sequences)
-        named = [sample.named((task, *sample.key)) for sample in taken]
+        named = taken.map(lambda sample: sample.named((task, *sample.key)))
         return named, (step + 1, *inner[:begin], *after, *inner[end:])
 
     def epochs(self, cursor: Cursor) -> float:

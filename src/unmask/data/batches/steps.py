@@ -1,8 +1,9 @@
 """The data of each optimizer step, prepared in this process or ahead of time in worker processes.
 
 Input: a source, and a function that prepares a sample. Output: `Step`s. Each is a pure function of its number and of
-the cursor before it, so the number of workers does not affect the result: every worker iterates over the whole order
-(which is cheap), and masks and collates every n-th step.
+the cursor before it, so the number of workers does not affect the result: every worker iterates over the whole order,
+for which it cuts all text by the lengths of its sentences alone, and reads, masks and collates this process's share of
+every n-th step.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import io
 import pickle
 import signal
-from collections.abc import Callable, Iterator, Mapping
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
@@ -21,11 +23,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from unmask.data.batches.batch import Batch, Sample, add_counts, collate, split
+from unmask.data.batches.samples import Samples
 from unmask.data.batches.sources import Cursor
 from unmask.support.errors import UnmaskError
 from unmask.support.messages import argument
 
-Take = Callable[[int, Cursor], tuple[list[Sample], Cursor]]
+Take = Callable[[int, Cursor], tuple[Samples, Cursor]]
 """Maps the number of a step and the cursor before it to its samples and the cursor after it."""
 
 
@@ -39,6 +42,7 @@ class Step:
         tokens, sequences: numbers of tokens and sequences in the whole step, over all processes.
         stage: index of the run's stage.
         cursor: cursor after the step.
+        digest: CRC-32 of the lengths of all sequences of the step, which all processes have cut alike.
     """
 
     micro_batches: tuple[Batch, ...]
@@ -47,6 +51,7 @@ class Step:
     sequences: int
     stage: int
     cursor: Cursor
+    digest: int
 
     def pin_memory(self) -> Step:
         """Return a copy in pinned memory."""
@@ -61,30 +66,31 @@ class Steps:
 
     Attributes:
         take: returns the samples of a step, for all processes.
-        share: returns this process's part of these samples, given sorted by length or by stream; with streams, the
-            same part in each step.
+        share: returns which of these samples are this process's, by their indices; with streams, the same ones in each
+            step.
         prepare: masks a sample and counts its targets.
         plan: adds to a batch what is to be known of it on the host.
         micro_tokens: maximum number of tokens in a micro-batch.
     """
 
     take: Take
-    share: Callable[[list[Sample]], list[Sample]]
+    share: Callable[[Samples], Sequence[int]]
     prepare: Callable[[Sample], Sample]
     plan: Callable[[Batch], Batch]
     micro_tokens: int
 
-    def make(self, samples: list[Sample], cursor: Cursor) -> Step:
-        """Prepare this process's share of the samples taken."""
-        share = [self.prepare(sample) for sample in self.share(sorted(samples, key=_rank))]
+    def make(self, samples: Samples, cursor: Cursor) -> Step:
+        """Read and prepare this process's share of the samples taken."""
+        share = [self.prepare(sample) for sample in samples.read(self.share(samples))]
         micro_batches = split(share, self.micro_tokens) if share else []
         return Step(
             micro_batches=tuple(self.plan(collate(micro_batch)) for micro_batch in micro_batches),
             counts=add_counts(share) if share else {},
-            tokens=sum(map(len, samples)),
+            tokens=samples.tokens,
             sequences=len(samples),
-            stage=samples[0].stage,
+            stage=samples.stage,
             cursor=cursor,
+            digest=zlib.crc32(samples.lengths.tobytes()),
         )
 
     def stream(self, number: int, cursor: Cursor, workers: int = 0) -> Iterator[Step]:
@@ -150,10 +156,6 @@ class _Stream(IterableDataset[Step]):
             samples, cursor = self.steps.take(self.number + index, cursor)
             if index % workers == rank:
                 yield self.steps.make(samples, cursor)
-
-
-def _rank(sample: Sample) -> int:
-    return len(sample) if sample.stream is None else sample.stream
 
 
 def _set_signals(worker: int) -> None:

@@ -29,6 +29,7 @@ from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.layout import LayoutSettings
 from unmask.data.batches.rng import derive_rng
+from unmask.data.batches.samples import Samples
 from unmask.data.batches.sources import DIRECTED, STREAMS, Cursor, Stage, TextTooShortError
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class StreamSettings(LayoutSettings, frozen=True, kw_only=True):
         raise NotImplementedError
 
     def window(self, frame: Frame, rows: np.ndarray, direction: int, rng: np.random.Generator, other: Rows) -> Sample:
-        """Return the sample of a window, with an empty key.
+        """Return the sample of a window, of `length` tokens, with an empty key.
 
         Args:
             frame: the special tokens.
@@ -144,7 +145,7 @@ class StreamSource:
 
     def take(
         self, cursor: Cursor, *, tokens: int | None = None, sequences: int | None = None
-    ) -> tuple[list[Sample], Cursor]:
+    ) -> tuple[Samples, Cursor]:
         """Return the next window of every stream, regardless of the limits; see `Source`.
 
         Raises:
@@ -159,7 +160,11 @@ class StreamSource:
         epoch, window = cursor
         if window == self.num_windows:
             epoch, window = epoch + 1, 0
-        return [self._window(epoch, window, stream) for stream in range(self.streams)], (epoch, window + 1)
+        lengths = np.full(self.streams, self.layout.length)
+        return Samples(lengths, lambda streams: [self._window(epoch, window, stream) for stream in streams]), (
+            epoch,
+            window + 1,
+        )
 
     def epochs(self, cursor: Cursor) -> float:
         """See `Source`."""

@@ -9,17 +9,16 @@ meanwhile causes an error that names it instead of killing the process.
 
 from __future__ import annotations
 
-import copy
 import os
 import shutil
 import weakref
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate, pairwise
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -56,6 +55,7 @@ MOST_OPEN = 4096
 """Maximum number of shards that are open at once, each with four files."""
 COPIES_OPEN = 2
 """Maximum number of shards of a corpus at a URL that are open at once: the cache has no room for others meanwhile."""
+_T = TypeVar("_T")
 
 
 def _max_open() -> int:
@@ -137,10 +137,9 @@ class Documents:
         self._starts = list(accumulate((shard.documents for shard in part.shards), initial=0))
         self._most_open = _max_open() if isinstance(directory, Path) else COPIES_OPEN
         self._open: dict[int, _OpenShard] = {}  # the last one is that which was used last
-        self._fetched: dict[int, list[Ids]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_open": {}, "_fetched": {}}
+        return {**self.__dict__, "_open": {}}
 
     def __len__(self) -> int:
         return self._part.documents
@@ -168,29 +167,27 @@ class Documents:
             IndexError: the index is out of range.
             UserError: the document is damaged (the message names the file).
         """
-        if (fetched := self._fetched.get(index)) is not None:
-            return [*fetched]
-        if not 0 <= index < len(self):
-            raise IndexError(f"document {index} of {len(self)}")
-        number = bisect_right(self._starts, index) - 1
-        try:
-            return self._read(self._shard(number), index - self._starts[number])
-        except (OSError, ValueError) as error:
-            raise self._unreadable(f"document {index}", self._part.shards[number], error) from error
+        ids, ends = self._of_document(index, self._read)
+        return [ids[start:stop] for start, stop in pairwise(ends.tolist())]
 
-    def fetched(self, indices: Sequence[int]) -> Documents:
-        """Return the same documents, some of which have been read already, so that each of their shards is opened once.
+    def tokens(self, index: int) -> Ids:
+        """Read and check a document, as `sentences` does; return the ids of all its tokens, (tokens,)."""
+        return self._of_document(index, self._read)[0]
+
+    def sentence_lengths(self, indices: Sequence[int]) -> list[npt.NDArray[np.int64]]:
+        """Read the lengths of the sentences of some documents, (sentences,) each; only the index is read.
+
+        The checksums of documents are not compared: that of each document is when its text is read.
 
         Args:
-            indices: those that are read, in any order; they are in memory as long as the result is.
+            indices: indices of the documents, in any order; each of their shards is opened once.
 
         Raises:
-            UserError: a document is damaged (the message names the file).
+            IndexError: an index is out of range.
+            UserError: the index of documents is damaged (the message names the file).
         """
-        documents = copy.copy(self)
-        documents._open = self._open
-        documents._fetched = {index: self.sentences(index) for index in sorted(indices)}
-        return documents
+        lengths = {index: self._of_document(index, self._sentence_lengths) for index in sorted(set(indices))}
+        return [lengths[index] for index in indices]
 
     def lengths(self) -> npt.NDArray[np.int64]:
         """Read the lengths of all documents in tokens, (documents,), without special tokens; only the index is read.
@@ -315,22 +312,47 @@ class Documents:
             self._open.pop(next(iter(self._open)), None)
         return shard
 
-    def _read(self, shard: _OpenShard, index: int) -> list[Ids]:
+    def _shard_of(self, index: int) -> int:
+        """Return the number of the shard of a document."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"document {index} of {len(self)}")
+        return bisect_right(self._starts, index) - 1
+
+    def _of_document(self, index: int, read: Callable[[_OpenShard, int], _T]) -> _T:
+        """Return what is read of a document, given its shard and its index there."""
+        number = self._shard_of(index)
+        try:
+            return read(self._shard(number), index - self._starts[number])
+        except (OSError, ValueError) as error:
+            raise self._unreadable(f"document {index}", self._part.shards[number], error) from error
+
+    def _bounds(self, shard: _OpenShard, index: int) -> npt.NDArray[np.int64]:
+        """Read the first token of each sentence of a document in its shard, and the end, (sentences + 1,)."""
         first, end = shard.read("documents", index, 2).tolist()
         if not 0 <= first < end <= shard.entry.sentences:
             raise ValueError("the index of documents is wrong")
         bounds = shard.read("sentences", first, end - first + 1)
-        start, stop = int(bounds[0]), int(bounds[-1])
-        if not 0 <= start < stop <= shard.entry.tokens:
+        if not 0 <= bounds[0] < bounds[-1] <= shard.entry.tokens:
             raise ValueError("the index of sentences is wrong")
-        tokens = shard.read("tokens", start, stop - start)
-        ends = bounds - start
+        return bounds
+
+    def _sentence_lengths(self, shard: _OpenShard, index: int) -> npt.NDArray[np.int64]:
+        """Read the lengths of the sentences of a document, (sentences,)."""
+        bounds = self._bounds(shard, index)
+        lengths = bounds[1:] - bounds[:-1]
+        if lengths.min() < 1:
+            raise ValueError("the index of sentences is wrong")
+        return lengths
+
+    def _read(self, shard: _OpenShard, index: int) -> tuple[Ids, npt.NDArray[np.int64]]:
+        """Read and check a document; return its ids, (tokens,), and where its sentences begin, and the end."""
+        bounds = self._bounds(shard, index)
+        tokens, ends = shard.read("tokens", int(bounds[0]), int(bounds[-1] - bounds[0])), bounds - bounds[0]
         if checksum(tokens, ends) != shard.read("checksums", index, 1)[0]:
             raise ValueError("its checksum differs")
         if tokens.max() >= self._vocabulary:
             raise ValueError("a token id is not in the vocabulary")
-        ids = tokens.astype(np.int32)
-        return [ids[start:stop] for start, stop in pairwise(ends.tolist())]
+        return tokens.astype(np.int32), ends
 
 
 class Corpus:

@@ -224,7 +224,7 @@ def _heldout(recipe: Recipe, corpus: Corpus) -> tuple[list[Sample], list[Batch]]
     source = feed.source(documents)
     samples, _ = source.take(source.start, sequences=MANY)
     masks = MASKED in stage.masking.provides
-    return samples, feed.heldout(corpus.heldout, HELDOUT_TOKENS) if masks else []
+    return list(samples), feed.heldout(corpus.heldout, HELDOUT_TOKENS) if masks else []
 
 
 def learner_of(model: Model, recipe: Recipe) -> Learner:
