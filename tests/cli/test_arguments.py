@@ -116,7 +116,7 @@ def test_words_of_an_option_that_is_repeated_are_added(example, parser):
 
 @pytest.mark.parametrize(
     ("words", "message"),
-    [("text=a,text=b", "'text' is there twice; name one column"), ("label=a,label=b", "write label=a,b")],
+    [("text=a,text=b", "'text' is there twice; name one"), ("label=a,label=b", "write label=a,b")],
 )
 def test_a_column_that_is_named_twice_is_refused(example, parser, words, message):
     with pytest.raises(UserError, match=message):

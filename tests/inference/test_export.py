@@ -19,6 +19,7 @@ from unmask.inference.engines import OPERATOR, OnnxEngine, multiplies_signed_byt
 from unmask.inference.export import Export, export_model
 from unmask.inference.load import load
 from unmask.inference.predictor import Predictor
+from unmask.inference.program import Program
 from unmask.model.model import Model
 from unmask.nn.encoders.downstream import DownstreamSettings
 from unmask.nn.encoders.pooled import Dense
@@ -258,4 +259,4 @@ def test_E5_a_full_disk_is_not_taken_for_what_cannot_be_exported(tmp_path, monke
 
     monkeypatch.setattr(torch.onnx, "export", fail)
     with pytest.raises(OSError, match="No space left"):
-        inspect.unwrap(export.trace)(torch.nn.Linear(1, 1), tmp_path / "model.onnx", ["out"])
+        inspect.unwrap(export.trace)(Program(torch.nn.Linear(1, 1), None), tmp_path / "model.onnx", ["out"])

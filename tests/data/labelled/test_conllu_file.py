@@ -68,7 +68,7 @@ def test_conllu(tmp_path, lines, text, ending):
     sentences = read(path, notes)
     assert [(one.text, one.words, list(one.tags)) for one in sentences] == [(one.text, *iob2(one)) for one in documents]
     assert "the tags are those of NER in MISC" in notes[0]
-    assert "multiword tokens and empty nodes" in notes[1]
+    assert "lines of multiword tokens and of empty nodes" in notes[1]
     for name in ("UPOS", "upos", "3"):
         tagged = read(path, label=name)
         assert all(one.tags == tuple(POS[index % 4] for index in range(1, len(one.tags) + 1)) for one in tagged)
