@@ -41,8 +41,8 @@ HOURS_PER_FAILURE = 16_384 * 54 * 24 / 419
 """Hours of a GPU between interruptions (Dubey et al. 2024 (Llama 3), section 3.3.4: 419 in 54 days on 16,384 H100s)."""
 STATE = 12
 """Bytes of a checkpoint for each parameter: weight and two moments in float32."""
-TOKENS, SECONDS = 65_536, 20.0
-"""Tokens of a step, and how long is measured."""
+STEP, TOKENS, SECONDS = 8192 * 512, 65_536, 20.0
+"""Tokens of a step, which a GPU has its share of; of a micro-batch; and how long is measured."""
 
 
 def feed() -> None:
@@ -61,7 +61,7 @@ def feed() -> None:
             curriculum = build_curriculum(recipe, tokenizer, learner)
             source = curriculum.source(corpus.train)
             for stage, about in enumerate(source.stages):
-                batch, cost = BatchSettings(tokens=TOKENS), cost_of_lengths(learner.encoder)
+                batch, cost = BatchSettings(tokens=STEP), cost_of_lengths(learner.encoder)
                 prepare, processes = curriculum.prepare(), Processes(0, GPUS[-1])
                 feed = StepFeed(source, batch, prepare, learner.plan, processes, 0, cost)
                 steps = Steps(feed.take, lambda samples: range(len(samples)), prepare, learner.plan, TOKENS)
