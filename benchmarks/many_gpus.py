@@ -41,8 +41,8 @@ HOURS_PER_FAILURE = 16_384 * 54 * 24 / 419
 """Hours of a GPU between interruptions (Dubey et al. 2024 (Llama 3), section 3.3.4: 419 in 54 days on 16,384 H100s)."""
 STATE = 12
 """Bytes of a checkpoint for each parameter: weight and two moments in float32."""
-STEP, TOKENS, SECONDS = 8192 * 512, 65_536, 20.0
-"""Tokens of a step, which a GPU has its share of; of a micro-batch; and how long is measured."""
+STEP, SHARES, SECONDS = 8192 * 512, 64, 20.0
+"""Tokens of a step, how many processes share it, and how long is measured."""
 
 
 def feed() -> None:
@@ -62,23 +62,23 @@ def feed() -> None:
             source = curriculum.source(corpus.train)
             for stage, about in enumerate(source.stages):
                 batch, cost = BatchSettings(tokens=STEP), cost_of_lengths(learner.encoder)
-                prepare, processes = curriculum.prepare(), Processes(0, GPUS[-1])
-                feed = StepFeed(source, batch, prepare, learner.plan, processes, 0, cost)
-                steps = Steps(feed.take, lambda samples: range(len(samples)), prepare, learner.plan, TOKENS)
+                prepare, plan = curriculum.prepare(), learner.plan
+                feed = StepFeed(source, batch, prepare, plan, Processes(0, SHARES), 0, cost)
                 cursor = source.enter(source.start, stage)
                 cutting = making = 0.0
-                tokens = 0
+                tokens = own = 0
                 while cutting + making < SECONDS:
                     start = time.process_time()
                     samples, cursor = feed.take(0, cursor)
-                    feed.share(samples)
+                    share = feed.share(samples)
                     cut = time.process_time()
-                    step = steps.make(samples, cursor)
+                    Steps(feed.take, lambda _, share=share: share, prepare, plan, STEP).make(samples, cursor)
                     cutting += cut - start
                     making += time.process_time() - cut
-                    tokens += step.tokens
+                    tokens += samples.tokens
+                    own += int(samples.lengths[share].sum())
                 key = {"check": "feed", "recipe": name, "stage": stage, "length": about.length}
-                add("many_gpus", key, {"cut_per_second": tokens / cutting, "made_per_second": tokens / making})
+                add("many_gpus", key, {"cut_per_second": tokens / cutting, "made_per_second": own / making})
 
 
 def plan() -> None:

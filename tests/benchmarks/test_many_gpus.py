@@ -5,7 +5,7 @@ import pytest
 
 def test_reading_is_measured(benchmark_module, records, run_main, monkeypatch):
     module = benchmark_module("many_gpus")
-    for name, value in (("FED", ("roberta-large",)), ("SECONDS", 0.1), ("STEP", 4096), ("TOKENS", 2048)):
+    for name, value in (("FED", ("roberta-large",)), ("SECONDS", 0.1), ("STEP", 4096), ("SHARES", 2)):
         monkeypatch.setattr(module, name, value)
     run_main(module, "feed")
     (feed,) = records("many_gpus")
