@@ -64,15 +64,16 @@ def feed() -> None:
                 batch, cost = BatchSettings(tokens=STEP), cost_of_lengths(learner.encoder)
                 prepare, plan = curriculum.prepare(), learner.plan
                 feed = StepFeed(source, batch, prepare, plan, Processes(0, SHARES), 0, cost)
+                steps = Steps(feed.take, feed.share, prepare, plan, STEP)
                 cursor = source.enter(source.start, stage)
-                cutting = making = 0.0
+                cutting = making = 0.0  # sharing counts as both
                 tokens = own = 0
                 while cutting + making < SECONDS:
                     start = time.process_time()
                     samples, cursor = feed.take(0, cursor)
                     share = feed.share(samples)
                     cut = time.process_time()
-                    Steps(feed.take, lambda _, share=share: share, prepare, plan, STEP).make(samples, cursor)
+                    steps.make(samples, cursor)
                     cutting += cut - start
                     making += time.process_time() - cut
                     tokens += samples.tokens
