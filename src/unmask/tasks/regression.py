@@ -281,10 +281,11 @@ class RegressionHead(TextHead):
         """See `Objective`."""
         predicted = super().predict(encoder, encoded, batch).float().squeeze(1)  # (texts,), neither scaled nor shifted
         gold = self.gold(batch, "regression").squeeze(1)
-        weights = self.gold(batch, WEIGHTS).squeeze(1) if WEIGHTS in batch.labels else torch.ones_like(gold)
+        weights = self.gold(batch, WEIGHTS).squeeze(1) if WEIGHTS in batch.labels else None
         if self.is_probability:
             return Part(binary_cross_entropy_with_logits(predicted, gold, weights, reduction="sum"), {})
-        return Part((weights * (predicted - gold).square()).sum(), {})
+        errors = (predicted - gold).square()
+        return Part((errors if weights is None else weights * errors).sum(), {})
 
     def imitate(self, logits: Tensor, targets: Tensor, batch: Batch, temperature: float) -> Part:
         """See `Objective`: the squared error of normalized numbers, or the cross-entropy of probabilities; a

@@ -130,9 +130,7 @@ class FullSentencesSettings(LayoutSettings, frozen=True, kw_only=True, tag="full
         separators = np.zeros(len(sizes), int)  # (parts,), before each of them
         separators[last[:-1]] = 1
         ends = np.cumsum(sizes + separators)  # (parts,)
-        full = np.searchsorted(
-            ends, ends - sizes + capacity, side="right"
-        )  # (parts,), ends of samples that begin there
+        full = np.searchsorted(ends, ends - sizes + capacity, side="right")  # (parts,), where samples from there end
         if not self.across:
             full = np.minimum(full, np.repeat(last, np.diff(last, prepend=0)))
         starts, following = [0], full.tolist()

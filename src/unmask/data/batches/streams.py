@@ -161,10 +161,8 @@ class StreamSource:
         if window == self.num_windows:
             epoch, window = epoch + 1, 0
         lengths = np.full(self.streams, self.layout.length)
-        return Samples(lengths, lambda streams: [self._window(epoch, window, stream) for stream in streams]), (
-            epoch,
-            window + 1,
-        )
+        samples = Samples(lengths, lambda streams: [self._window(epoch, window, stream) for stream in streams])
+        return samples, (epoch, window + 1)
 
     def epochs(self, cursor: Cursor) -> float:
         """See `Source`."""

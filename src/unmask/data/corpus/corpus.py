@@ -204,8 +204,8 @@ class Documents:
             UserError: a document is damaged (the message names the file).
         """
         every = max(1, self.num_tokens // enough)
-        sentences = (sentence for index in range(0, len(self), every) for sentence in self.sentences(index))
-        return np.bincount(np.concatenate([np.zeros(0, np.int32), *sentences]), minlength=self._vocabulary)
+        documents = map(self.tokens, range(0, len(self), every))
+        return np.bincount(np.concatenate([np.zeros(0, np.int32), *documents]), minlength=self._vocabulary)
 
     def blocks(self, enough: int | None = None) -> Iterator[DocumentBlock]:
         """Read and check documents in blocks of about `BLOCK_TOKENS` tokens, which is faster than one at a time.

@@ -229,8 +229,7 @@ class Wanted:
 
     def rejects(self, answer: object) -> bool:
         """Return whether a row is left out because of its `ANSWER`, unless that is itself a label or a text."""
-        chosen = (name for named in self.columns.values() for name in named.split(","))
-        return self.gold and answer in REJECTED and ANSWER not in chosen
+        return self.gold and answer in REJECTED and ANSWER not in ",".join(self.columns.values()).split(",")
 
     def numbered(self, name: str) -> SelectedColumns | None:
         """Return the columns if they are given as numbers, which imply that there is no header; None otherwise.
