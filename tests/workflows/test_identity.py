@@ -240,6 +240,7 @@ def test_a_run_goes_on_with_text_that_has_moved_or_with_its_corpus(inputs, tmp_p
 def test_a_search_of_the_learning_rate_on_other_text_is_not_continued(inputs, tmp_path, monkeypatch):
     folder = tmp_path / "folder"
     shutil.copytree(inputs, folder)
+    monkeypatch.setattr(search, "SEARCH_SHARE", 1.0)
     real = search.with_rates
 
     def interrupted(recipe, factor):
@@ -249,9 +250,9 @@ def test_a_search_of_the_learning_rate_on_other_text_is_not_continued(inputs, tm
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(search, "with_rates", interrupted)
-        pretrain(folder, search=True)
+        pretrain(folder, steps=3, search=True)
     first = (folder / "out/search/rates.json").read_bytes()
     EDIT_TEXT(folder)
-    pretrain(folder, search=True)
+    pretrain(folder, steps=3, search=True)
     losses = msgspec.json.decode((folder / "out/search/rates.json").read_bytes())
     assert losses["0.5"] != msgspec.json.decode(first)["0.5"]

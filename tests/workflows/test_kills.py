@@ -47,6 +47,7 @@ def _quick(monkeypatch):
     monkeypatch.setattr(Predictor, "window", 8)
     monkeypatch.setattr(inference_export, "trace", _trace_once)
     monkeypatch.setattr(search, "FACTORS", (0.5, 1.0))
+    monkeypatch.setattr(search, "SEARCH_SHARE", 1.0)  # two steps are enough for two short runs
     engines = Bench([EngineMeasurement("torch", "float32", 1000.0, 2.0, 3.0, 0.0)], 0, [])
     monkeypatch.setattr(compute, "measure_engines", lambda model, *, sequences, requests: engines)
 

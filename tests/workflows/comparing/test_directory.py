@@ -112,3 +112,10 @@ def test_a_budget_of_minutes_below_a_step_is_refused_before_anything_is_trained(
     with pytest.raises(UserError, match="arm 'bert-tiny': the budget, 1 second, is less than a step"):
         unmask.compare(arms="bert-tiny,random", out=tmp_path / "out", device="cpu", precision="float32", **words)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_budget_of_too_few_steps_for_a_search_is_refused_before_anything_is_trained(inputs, tmp_path):
+    words = {"text": inputs / "text.txt", "train": inputs / "train.tsv", "budget": "9ktok", "search": True}
+    with pytest.raises(UserError, match=r"arm 'bert-tiny': each of the 3 short runs of a search .* omit search"):
+        unmask.compare(arms="bert-tiny,random", out=tmp_path / "out", device="cpu", precision="float32", **words)
+    assert not (tmp_path / "out").exists()

@@ -47,6 +47,13 @@ def losses(found):
     return train, called
 
 
+@pytest.mark.parametrize("budget", [{"budget.steps": 23}, {"budget.steps": None, "budget.tokens": 24 * 256 - 1}])
+def test_short_runs_of_less_than_a_step_are_refused(tmp_path, budget):
+    with pytest.raises(UserError, match="takes a 24th of the budget, which is 23 steps; choose a budget of 24 steps"):
+        search_rate(read_recipe("bert-tiny", SETTINGS | budget), tmp_path / "run", None, None)
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize(
     ("found", "best"),
     [

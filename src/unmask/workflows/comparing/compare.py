@@ -46,6 +46,7 @@ from unmask.workflows.comparing.plan_checks import (
     check_language_models,
     check_memory,
     check_minutes,
+    check_searches,
     check_teachers,
     some,
 )
@@ -240,6 +241,7 @@ def compare(
         plan = replace(plan, cells=looks)
     check_memory(plan, machine)
     check_minutes(planner, plan, machine)
+    check_searches(plan)
     lost = check_kept(plan, out, recompute=recompute)
     if left_out:
         display.say(f"finished before, and not in this comparison and its report: {some(left_out)}")

@@ -16,7 +16,7 @@ from unmask.workflows.comparing.planner import Planner, step_tokens
 from unmask.workflows.comparing.settings import Budget, errors_of
 from unmask.workflows.comparing.work import COMPARISON, weights_bytes
 from unmask.workflows.distillation.general import check_distillation
-from unmask.workflows.pretraining.search import SHARE
+from unmask.workflows.pretraining.search import SHARE, check_trials
 
 UNTASKED = "remove it, or compare on a task"
 TRAINED = 4
@@ -104,6 +104,18 @@ def check_minutes(planner: Planner, plan: Plan, machine: Machine) -> None:
                 f"tokens, which takes at least {seconds:.2g} seconds here",
                 remedy=f"pass {argument('budget', enough.written)} or more",
             )
+
+
+def check_searches(plan: Plan) -> None:
+    """Check that the short runs that choose the learning rates of pretraining are not less than a step.
+
+    Raises:
+        UserError: those of an arm are.
+    """
+    for cell in plan.of("pretraining"):
+        if cell.inputs["search"]:
+            with errors_of(cell.arm):
+                check_trials(cell.paths["recipe"])
 
 
 def check_changed(plan: Plan, out: Path, *, recompute: bool) -> list[str]:

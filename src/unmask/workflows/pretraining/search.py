@@ -168,9 +168,10 @@ def search_rate(
         inputs: fingerprints of what losses depend on besides the recipe; results of a search with others are removed.
 
     Raises:
-        UserError: a directory is not empty, or there is no held-out text.
+        UserError: a directory is not empty, there is no held-out text, or the short runs are less than a step.
         NotFiniteError: training diverges with all of them.
     """
+    check_trials(recipe)
     folder = out / SEARCHED
     RunDirectory.forget_unstarted(out)
     if not (out / "recipe.toml").exists():
@@ -223,6 +224,18 @@ def check_heldout(found: int) -> None:
     """Raise an error if there is no held-out text, or nothing was scored on it as it is too short."""
     if not found:
         raise UserError("there is no held-out text to compare learning rates by", remedy=f"omit {argument('search')}")
+
+
+def check_trials(recipe: Recipe) -> None:
+    """Raise an error if the short runs of a search were less than a step, unless the budget is in minutes."""
+    parts, budget = round(len(FACTORS) / SEARCH_SHARE), recipe.budget
+    steps = budget.tokens / recipe.batch.tokens if budget.tokens else budget.steps
+    if steps and steps < parts:
+        raise UserError(
+            f"each of the {len(FACTORS)} short runs of a search for the learning rate takes a {parts}th of the budget, "
+            f"which is {math.floor(steps)} steps",
+            remedy=f"choose a budget of {parts} steps or more, or omit {argument('search')}",
+        )
 
 
 def with_rates(recipe: Recipe, factor: float) -> Recipe:
