@@ -12,7 +12,7 @@ that of the file, `--dry-run` only lists the cells and the minutes that they tak
 time. Where there is an outlook, a record for each budget has the loss and the share of masked tokens predicted there,
 and others where they would be with four and ten times the largest. `--blimp N` also scores the pretrained models of the
 comparison on the first N pairs of each paradigm of BLiMP, and notes the share of masked tokens of held-out text that
-they predict.
+they predict; `--bits N` measures their bits per character on the first N held-out articles of Wikipedia.
 """
 
 from __future__ import annotations
@@ -65,22 +65,20 @@ def model_of(name: str, runs: Path) -> Path:
     sys.exit(f"there is no model of {name}: python benchmarks/compare.py {comparison}")
 
 
-def score_pairs(name: str, options: argparse.Namespace) -> None:
-    """Score the pretrained models of a comparison on BLiMP, and add a record for each arm."""
-    folder = options.runs / "blimp"
-    with ZipFile(common.SHARED / "probes/blimp.zip") as archive:
-        archive.extractall(folder)
-    for arm, models in pretrained(name, options.runs).items():
-        results = [
-            unmask.evaluate(model, [folder / "data"], suite="blimp", limit=options.blimp, quiet=True)
-            for model in models
-        ]
-        seeds = [result["metrics"]["accuracy"] for result in results]
-        record = {"score": statistics.mean(seeds), "seeds": seeds, "pairs": results[0]["examples"]}
-        last = [logged(model, "heldout")[-1] for model in models]
-        if all("masked_lm_accuracy" in line for line in last):
-            record["masked_tokens_right"] = 100 * statistics.mean(line["masked_lm_accuracy"] for line in last)
-        add("comparisons", {"comparison": name, "arm": arm, "task": "blimp"}, record)
+def score_suite(name: str, suite: str, data: Path, limit: int, runs: Path) -> None:
+    """Score the pretrained models of a comparison on a suite, and add a record for each arm."""
+    for arm, models in pretrained(name, runs).items():
+        results = [unmask.evaluate(model, [data], suite=suite, limit=limit, quiet=True) for model in models]
+        seeds = [next(iter(result["metrics"].values())) for result in results]
+        record = {"score": statistics.mean(seeds), "seeds": seeds}
+        if suite == "blimp":
+            record["pairs"] = results[0]["examples"]
+            last = [logged(model, "heldout")[-1] for model in models]
+            if all("masked_lm_accuracy" in line for line in last):
+                record["masked_tokens_right"] = 100 * statistics.mean(line["masked_lm_accuracy"] for line in last)
+        else:
+            record["characters"] = results[0]["characters"]
+        add("comparisons", {"comparison": name, "arm": arm, "task": suite}, record)
 
 
 def score_budgets(name: str, runs: Path) -> None:
@@ -206,7 +204,11 @@ def make(file: str, options: argparse.Namespace) -> None:
             continue  # not that of the comparison
         add("comparisons", {"comparison": name, "arm": record.pop("arm"), "task": record.pop("task")}, record)
     if options.blimp:
-        score_pairs(name, options)
+        with ZipFile(common.SHARED / "probes/blimp.zip") as archive:
+            archive.extractall(options.runs / "blimp")
+        score_suite(name, "blimp", options.runs / "blimp/data", options.blimp, options.runs)
+    if options.bits:
+        score_suite(name, "bits", common.SHARED / "text/wikipedia/heldout.jsonl.xz", options.bits, options.runs)
     if comparison.outlook:
         score_budgets(name, options.runs)
     print("\n".join(rendered(line, in_command) for line in outcome.recommendation))
@@ -215,7 +217,7 @@ def make(file: str, options: argparse.Namespace) -> None:
 def main() -> None:
     """Make comparisons."""
     names = sorted(path.stem for path in COMPARISONS.glob("*.toml"))
-    options = parse(__doc__, names, runs=RUNS, arms=[], tasks=[], budget="", blimp=0, workers=1, dry_run=False)
+    options = parse(__doc__, names, runs=RUNS, arms=[], tasks=[], budget="", blimp=0, bits=0, workers=1, dry_run=False)
     for name in options.names:
         make(name, options)
 

@@ -201,6 +201,12 @@ def test_a_comparison_runs_at_toy_size(compare, excerpt, run_main, records, name
     ]
     pairs = [(run["arm"], run["pairs"], len(run["seeds"])) for run in records("comparisons") if run["task"] == "blimp"]
     assert pairs == ([(arm, 67, 1) for arm in sorted(arms)] if name in PAIRS else [])
+    if name in PAIRS:
+        (tmp_path / "held-out.txt").write_text("A few words of it. And some more of them.")
+        compare.score_suite(name, "bits", tmp_path / "held-out.txt", 1, tmp_path)
+        bits = [run for run in records("comparisons") if run["task"] == "bits"]
+        assert sorted(run["arm"] for run in bits) == sorted(arms)
+        assert all(0.5 < run["score"] < 20 and len(run["seeds"]) == 1 and run["characters"] == 41 for run in bits)
     assert {run["arm"] for run in scored} == set(arms)
     assert {run["comparison"] for run in scored} == {name}
     tasks = comparison.named_tasks()
