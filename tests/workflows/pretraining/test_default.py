@@ -81,7 +81,7 @@ def test_an_hour_on_a_gpu_gets_an_encoder_that_fits(name):
     costs = cost(recipe)
     assert default.needed_memory(costs.parameters, recipe) <= machine.memory
     tokens = costs.num_tokens(SHARE * machine.flops)
-    assert recipe.batch.tokens == rules(tokens, recipe.encoder.width)["batch.tokens"]
+    assert recipe.batch.tokens == rules(tokens, recipe.encoder.width, 1)["batch.tokens"]
     assert recipe.encoder.shape in line and "1 h 00 min" in line
 
 
@@ -96,6 +96,15 @@ def test_little_text_gets_a_small_encoder(corpus):
     recipe, lines = chosen(corpus, 1e15, budget__minutes=60)
     assert (recipe.name, recipe.budget.minutes) == (SIZES[0], 60)
     assert lines[1] == "after 16 times an encoder gets worse at other text: choose a smaller budget"
+
+
+def test_text_that_is_read_often_gets_more_weight_decay(corpus):
+    text = corpus.train.num_tokens
+    usual = read_recipe(SIZES[0]).optimizer.weight_decay
+    for passes, decay in ((PASSES, 1.0), (12, 1.0), (11.9, usual), (1, usual)):
+        assert chosen(corpus, 1e15, budget__tokens=passes * text)[0].optimizer.weight_decay == decay
+    assert chosen(corpus, 1e15)[0].optimizer.weight_decay == 1.0, "read as often as by default"
+    assert chosen(corpus, 1e15, optimizer__weight_decay=0.1)[0].optimizer.weight_decay == 0.1
 
 
 def test_settings_of_the_command_line_take_precedence(corpus):
@@ -118,14 +127,14 @@ def test_repeated_text_is_worth_less():
 
 
 def test_steps_grow_with_the_square_root_of_the_run():
-    sizes = [rules(tokens, 256)["batch.tokens"] for tokens in (1e5, 1.5e6, 8e6, 32e6, 128e6, 1e12)]
+    sizes = [rules(tokens, 256, 1)["batch.tokens"] for tokens in (1e5, 1.5e6, 8e6, 32e6, 128e6, 1e12)]
     assert sizes == [2048, 2048, 4096, 8192, 16_384, 65_536]
 
 
 @pytest.mark.parametrize("name", SIZES)
 def test_the_recipes_have_the_learning_rate_of_their_width(name):
     recipe = read_recipe(name)
-    rate = rules(8e6, recipe.encoder.width)["optimizer.matrix_learning_rate"]
+    rate = rules(8e6, recipe.encoder.width, 1)["optimizer.matrix_learning_rate"]
     assert recipe.optimizer.matrix_learning_rate == rate
     assert recipe.optimizer.learning_rate == read_recipe(SIZES[0]).optimizer.learning_rate
 
@@ -203,7 +212,8 @@ def test_it_is_the_recipe_that_is_read_with_all_settings(corpus, number):
         words = {"tokenizer.vocabulary": corpus.tokenizer.size, "tokenizer.lowercase": corpus.tokenizer.lowercase}
         limited = {} if any(name.startswith("budget.") for name in named) else {"budget.tokens": recipe.budget.tokens}
         limited = {name: value for name, value in limited.items() if value is not None}
-        ruled = rules(recipe.budget.tokens or 1.0, recipe.encoder.width)
+        ruled = rules(recipe.budget.tokens or 1.0, recipe.encoder.width, PASSES)
         ruled["batch.tokens"] = recipe.batch.tokens or ruled["batch.tokens"]
+        ruled["optimizer.weight_decay"] = recipe.optimizer.weight_decay
         assert recipe == read_recipe(recipe.name, {**words, **ruled, **limited, **named}), named
         equal += 1

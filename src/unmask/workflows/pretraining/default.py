@@ -59,6 +59,9 @@ ADAPTING_RATE = 0.128
 
 At a width of 768 it is 1.7e-4, near what is usual for published models.
 """
+DECAY, DECAY_FROM = 1.0, 12
+"""Weight decay of a run that reads its text so many times or more: with that of the recipes an encoder learns the text
+by heart, and gets worse at other text (docs/results.md#weight-decay; Kim et al. 2025, arXiv 2509.14786)."""
 STEP, STEP_AT = 4096, 8e6
 """Number of tokens of a step, and of the run that has such steps; they grow with the square root of the run."""
 STEPS = (2048, 65_536)
@@ -168,7 +171,7 @@ def choose(
     if tokens > most and not _is_budgeted(settings):
         tokens, settings = most, {"budget.tokens": most, **settings}
     passes = rounded(tokens / text)
-    ruled = rules(tokens, recipe.encoder.width)
+    ruled = rules(tokens, recipe.encoder.width, tokens / text)
     if recipe.optimizer.matrix_learning_rate is None:  # of another kind
         del ruled["optimizer.matrix_learning_rate"]
     recipe = as_recipe(recipe, {**ruled, **settings})
@@ -197,12 +200,13 @@ def needed_memory(parameters: int, recipe: Recipe) -> int:
     return (WEIGHT_BYTES + RESERVED_BYTES) * parameters + activations
 
 
-def rules(tokens: float, width: int) -> dict[str, Any]:
-    """Return the settings that depend on the number of tokens of the run, and on the width."""
+def rules(tokens: float, width: int, passes: float) -> dict[str, Any]:
+    """Return the settings that depend on the number of tokens of the run, the width, and how often the text is read."""
     power = round(math.log2(STEP * math.sqrt(tokens / STEP_AT)))
     return {
         "batch.tokens": min(max(2**power, STEPS[0]), STEPS[1]),
         "optimizer.matrix_learning_rate": float(f"{MATRIX_RATE / width:.2g}"),
+        **({"optimizer.weight_decay": DECAY} if passes >= DECAY_FROM else {}),
     }
 
 
