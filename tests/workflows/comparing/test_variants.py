@@ -238,7 +238,7 @@ def test_arms_without_tasks_are_compared_by_bits(inputs, tmp_path, monkeypatch):
     monkeypatch.setattr(planner, "HELD_OUT", 600)
     slow = Arm(recipe="bert-tiny", settings={"optimizer.learning_rate": 1e-7})
     arms = {"slow": slow, "quick": Arm(recipe="bert-tiny", settings={"optimizer.learning_rate": 3e-3})}
-    comparison = changed(inputs, arms=arms, tasks={}, task_settings={}, seeds=2, budget="10ktok")
+    comparison = changed(inputs, arms=arms, tasks={}, task_settings={}, seeds=2, budget="4ktok")
     file = tmp_path / "file.toml"
     file.write_text(write(comparison))
     outcome = unmask.compare(file, out=tmp_path / "out", **HERE)
