@@ -82,11 +82,11 @@ def test_a_task_for_each_number_of_examples(inputs):
     assert one == "pets"
 
 
-def test_a_run_on_fewer_examples_knows_all_labels(inputs, minilm):
+def test_a_run_on_fewer_examples_knows_all_labels(inputs, published):
     files = read_comparison(inputs / "pets.toml").tasks["pets"].files
     machine = choose_machine("cpu", "float32")
     for number in (1, 5, 40):
-        job = FinetuningJob("classification", InitialModel(minilm), files, {"seed": 3}, examples=number)
+        job = FinetuningJob("classification", InitialModel(published), files, {"seed": 3}, examples=number)
         ready = prepare(job, machine, Display(quiet=True), choosing=False)
         assert len(ready.data.train) == number and ready.data.labels == ("cat", "dog")
 
