@@ -7,6 +7,7 @@ import pytest
 
 from unmask.families.bert import BertSettings
 from unmask.model.model import Model, save_model
+from unmask.workflows.finetuning import job
 
 NAMES = ("dog", "cat", "house")
 TYPES = ("ANIMAL", "PET", "PLACE")
@@ -20,6 +21,8 @@ def labels(benchmark_module, tokenizer, tmp_path, monkeypatch):
     module = benchmark_module("labels")
     monkeypatch.setattr(module, "minilm", lambda: str(tmp_path / "encoder"))
     monkeypatch.setattr(module, "WEAK_EXAMPLES", 12)
+    monkeypatch.setattr(job, "MAX_EPOCHS", 10)
+    monkeypatch.setattr(job, "MAX_EPOCHS_FROZEN", 15)
     return module
 
 
