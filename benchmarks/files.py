@@ -8,6 +8,7 @@ import random
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TextIO
 
 import common
 import msgspec
@@ -28,6 +29,8 @@ HELD = 1000
 """Number of sentences of SST-2's training set that are held out."""
 MOVED = 3
 """One question in this many is moved to a passage without its answer."""
+CHARACTERS = 100_000
+"""Number of characters that are read at once of a file of which the start is needed."""
 
 
 class MadeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,9 +87,9 @@ class MadeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             excerpt(files[0], path, self.blocks or self.lines, blocks=bool(self.blocks))
 
 
-def read_text(path: Path) -> str:
-    """Return the text of a file, which may be compressed."""
-    return lzma.decompress(path.read_bytes()).decode() if path.suffix == ".xz" else path.read_text(encoding="utf8")
+def open_text(path: Path) -> TextIO:
+    """Open a file of text, which may be compressed."""
+    return lzma.open(path, "rt", encoding="utf8") if path.suffix == ".xz" else path.open(encoding="utf8")
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> Path:
@@ -97,8 +100,11 @@ def write_lines(path: Path, lines: Iterable[str]) -> Path:
 
 def excerpt(source: Path, to: Path, amount: int, *, blocks: bool = False) -> Path:
     """Write the first lines of a file, or the first blocks between blank lines."""
-    separator = "\n\n" if blocks else "\n"
-    parts = read_text(source).split(separator)[:amount]
+    separator, text = "\n\n" if blocks else "\n", ""
+    with open_text(source) as file:
+        while text.count(separator) < amount and (more := file.read(CHARACTERS)):
+            text += more
+    parts = text.split(separator)[:amount]
     to.parent.mkdir(parents=True, exist_ok=True)
     return write_lines(to, [separator.join(parts).rstrip("\n")])
 

@@ -93,7 +93,6 @@ def pytest_generate_tests(metafunc):
 
 
 def pytest_collection_finish():
-    gc.collect()
     gc.freeze()  # collections would otherwise go through thousands of tests and all modules again and again
     gc.enable()
 

@@ -33,7 +33,7 @@ from unmask.tasks.classification import Classification, ClassificationHead
 from unmask.training.checkpoint import Progress, State, load_checkpoint, newest_checkpoint, save_checkpoint
 from unmask.workflows.distillation.targets import TargetStore
 
-CASES, SEED = int(os.environ.get("FUZZ_CASES", "40")), int(os.environ.get("FUZZ_SEED", "0"))
+CASES, SEED = int(os.environ.get("FUZZ_CASES", "24")), int(os.environ.get("FUZZ_SEED", "0"))
 SECONDS, MEMORY = 60, 3 << 30
 """What a case may take: time, and address space in addition to that of the process it is forked from."""
 WORDS = [

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 import unmask
+from unmask.data.labelled.labelled_file import iterate_rows
 from unmask.data.labelled.question_files import Answer, Question, read_squad
 from unmask.data.text.files import read_text_whole
 from unmask.inference.bench import Bench, EngineMeasurement
@@ -38,6 +39,8 @@ SMALL = {f"encoder.{name}": value for name, value in SHAPE.items()} | {
 TOY = {"seeds": 1, "budget": "3ktok"}
 TOY_DOCUMENTS, TOY_CHARACTERS, TOY_LINES, TOY_EXAMPLES, TOY_ARMS = 400, 300, 200, 40, 2
 TOY_PASSAGES = 60
+ROWS = 18_000
+"""Number of rows that are read of a file; the comparison of rare labels has 8,000 of one label."""
 TOY_BODY = {"layers": 2, "width": 32, "heads": 2, "feed_forward": 64, "cells": 64, "filters": [[3, 32]]}
 TOY_RECIPE = {"tokenizer.vocabulary": 4000, "batch.tokens": 256}
 STREAMS = {"layout.streams": 8, "batch.sequences": 8}
@@ -123,6 +126,12 @@ def few_questions(path):
     return list(islice(read_squad([path]), 600))
 
 
+@cache
+def few_rows(paths):
+    """Return the first rows of files, which are read once."""
+    return list(islice(iterate_rows(paths, columns={}), ROWS))
+
+
 @pytest.fixture(scope="module")
 def language_model(tmp_path_factory, text_file):
     """A masked language model, trained for two steps, in place of those of other comparisons."""
@@ -136,6 +145,8 @@ def compare(benchmark_module, language_model, shared, minilm, tmp_path, monkeypa
     """The script; models of other comparisons are copies of one, few questions are read, and texts are made up."""
     module, files = benchmark_module("compare"), benchmark_module("files")
     monkeypatch.setattr(files, "read_squad", lambda paths: [one for path in paths for one in few_questions(path)])
+    for reading in (files, benchmark_module("labelled")):
+        monkeypatch.setattr(reading, "read_rows", lambda paths, *, columns: few_rows(tuple(paths)))
     monkeypatch.setattr(files, "parted", lambda name: ([("a dog", name), ("a cat", "b")] * 800, [("a sea", name)] * 9))
     monkeypatch.setattr(files, "documentation", lambda: [f"A dog sees sea {number}.\na sea" for number in range(50)])
     paragraphs = [(f"a dog {number}", ("network", "code")[number % 2]) for number in range(9000)]

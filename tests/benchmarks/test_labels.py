@@ -7,6 +7,7 @@ import pytest
 
 from unmask.families.bert import BertSettings
 from unmask.model.model import Model, save_model
+from unmask.workflows.finetuning import job
 
 NAMES = ("dog", "cat", "house")
 TYPES = ("ANIMAL", "PET", "PLACE")
@@ -20,6 +21,8 @@ def labels(benchmark_module, tokenizer, tmp_path, monkeypatch):
     module = benchmark_module("labels")
     monkeypatch.setattr(module, "minilm", lambda: str(tmp_path / "encoder"))
     monkeypatch.setattr(module, "WEAK_EXAMPLES", 12)
+    monkeypatch.setattr(job, "MAX_EPOCHS", 10)
+    monkeypatch.setattr(job, "MAX_EPOCHS_FROZEN", 15)
     return module
 
 
@@ -31,12 +34,12 @@ def words(number):
 def data(labels, task):
     """Return texts, or sentences with an entity each."""
     if task == "classification":
-        every = [{"text": " ".join(words(number)), "label": NAMES[number % 3]} for number in range(150)]
+        every = [{"text": " ".join(words(number)), "label": NAMES[number % 3]} for number in range(90)]
     else:
         every = [
-            {"words": words(number), "tags": ["O", f"B-{TYPES[number % 3]}", "O", "O", "O"]} for number in range(150)
+            {"words": words(number), "tags": ["O", f"B-{TYPES[number % 3]}", "O", "O", "O"]} for number in range(90)
         ]
-    return labels.Data(task, every[:120], every[120:])
+    return labels.Data(task, every[:60], every[60:])
 
 
 @pytest.mark.parametrize("noise", ["random", "confusions"])
@@ -48,7 +51,7 @@ def test_wrong_labels_are_found(labels, task, noise, tmp_path):
     if noise == "confusions":  # no more than the mistakes of the weaker model, which knows these words
         assert 0 <= result["wrong"] <= 12
         return
-    assert (result["examples"], result["wrong"]) == (120, 12)
+    assert (result["examples"], result["wrong"]) == (60, 6)
     assert result["recall"] > 80 and result["first_tenth_precision"] > 60
     assert result["clean"] >= result["fixed"] >= result["noisy"]
 
@@ -68,7 +71,7 @@ def test_published_labels_that_others_corrected(labels, tmp_path):
     corrected = data(labels, "token-classification").train
     given = [{**one, "tags": ["O"] * 5} if number % 12 == 0 else one for number, one in enumerate(corrected)]
     result = labels.published(given, corrected, tmp_path, finetuned=False)
-    assert (result["examples"], result["wrong"]) == (120, 10)
+    assert (result["examples"], result["wrong"]) == (60, 5)
     assert result["first_tenth_recall"] > 80
     with pytest.raises(SystemExit):
         labels.published(given, corrected[1:], tmp_path, finetuned=False)

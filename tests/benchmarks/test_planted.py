@@ -7,6 +7,7 @@ import pytest
 
 from unmask.inference.bench import Bench, EngineMeasurement
 from unmask.workflows.comparing import compute
+from unmask.workflows.finetuning import job
 
 
 @pytest.fixture
@@ -18,7 +19,13 @@ def planted(benchmark_module, monkeypatch):
 
 
 def test_a_repetition_is_recorded(planted, run_main, records, tmp_path, monkeypatch):
-    monkeypatch.setattr(planted, "SEEDS", 1)
+    for owner, name, value in (
+        (planted, "SEEDS", 1),
+        (planted, "TRAIN", 40),
+        (planted, "TEST", 100),
+        (job, "MAX_EPOCHS", 2),
+    ):
+        monkeypatch.setattr(owner, name, value)
     monkeypatch.setitem(planted.WORLDS, "context", (planted.context, "2ktok", "length=64"))
     run_main(planted, "context", "--runs", str(tmp_path), "--repetitions", "3")
     (record,) = records("planted")

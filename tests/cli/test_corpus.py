@@ -6,7 +6,7 @@ import pytest
 
 from unmask.cli.main import main
 
-from .conftest import name_case, run, run_fork, run_process
+from .conftest import name_case, run, run_fork
 
 
 def test_build_and_info(main_line, text_file):
@@ -23,7 +23,7 @@ def test_standard_input(tmp_path, text_file):
     text = text_file.read_text()
     train = ("tokenizer", "train", "-", "--vocab-size", 170, "--documents", "blank-line", "--out", tmp_path / "t")
     run_fork(*train, stdin=text)
-    errors = run_process("corpus", "build", "-", "--tokenizer", tmp_path / "t", "--out", tmp_path / "c", stdin=text).err
+    errors = run_fork("corpus", "build", "-", "--tokenizer", tmp_path / "t", "--out", tmp_path / "c", stdin=text).err
     assert "train: 11" in errors
 
 

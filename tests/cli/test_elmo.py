@@ -46,7 +46,7 @@ def here(tmp_path_factory, text_file):
 def finetune(here, out, task, *settings, options=("--frozen",), file="train.tsv"):
     """Fine-tune by a command; return its scores on the data that it was trained on."""
     given = ["--model", here / "run", "--train", here / file, "--dev", here / file]
-    run("finetune", task, *given, *options, *sets(["budget.steps=150", "dropout=0", *settings]), "--out", out)
+    run("finetune", task, *given, *options, *sets(["budget.steps=100", "dropout=0", *settings]), "--out", out)
     scores = json.loads((out / "dev.json").read_text())["metrics"]
     again = json.loads(run("evaluate", "--model", out, "--data", here / file, "--json").out)["metrics"]
     assert again == pytest.approx(scores, abs=0.5), "with the encoder itself instead of its stored features"
@@ -160,7 +160,7 @@ def test_an_lstm_finds_entities_over_the_frozen_model(here, tmp_path):
     ],
 )
 def test_all_parameters_are_tuned(here, tmp_path, task, file, metric):
-    settings = ["optimizer.learning_rate=1e-2", "budget.steps=60"]
+    settings = ["optimizer.learning_rate=1e-2", "budget.steps=40"]
     assert finetune(here, tmp_path / "out", task, *settings, options=(), file=file)[metric] > 85
     tuned, given = load_model(tmp_path / "out"), load_model(here / "run")
     for name, value in given.encoder.state_dict().items():

@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from .conftest import name_case, run_fork, run_process
+from .conftest import name_case, run_fork
 
 SCORES = {"accuracy", "f1", "f1_macro", "balanced_accuracy", "matthews_correlation"}
 MODEL = ("--model", "{line}/tuned")
 
 
 def test_evaluate_a_classifier(line):
-    output, errors = run_process("evaluate", "--model", line / "tuned", "--data", line / "train.tsv", "--json")
+    output, errors = run_fork("evaluate", "--model", line / "tuned", "--data", line / "train.tsv", "--json")
     assert output.count("\n") == 1
     assert not errors or errors.endswith("predicted for all 30 examples: the model tells none of them apart\n")
     result = json.loads(output)

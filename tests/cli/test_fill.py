@@ -8,7 +8,7 @@ import torch
 from unmask.cli.main import main
 from unmask.data.tokenizers.load import load_tokenizer
 
-from .conftest import name_case, run_fork, run_process
+from .conftest import name_case, run_fork
 
 REACTION = "C C ( = O ) [MASK] . O C C"
 """Acetic acid with a masked oxygen, and ethanol."""
@@ -16,7 +16,7 @@ REACTION = "C C ( = O ) [MASK] . O C C"
 
 def test_fill(line):
     texts = ["The [MASK] sees the [MASK].", "Ünï 😀 [MASK]"]
-    output, errors = run_process("fill", "--model", line / "run", *texts, "--top", 3, "--json")
+    output, errors = run_fork("fill", "--model", line / "run", *texts, "--top", 3, "--json")
     assert errors == ""
     fillings = [json.loads(text) for text in output.splitlines()]
     assert [one["text"] for one in fillings] == texts

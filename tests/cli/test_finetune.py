@@ -6,7 +6,7 @@ import pytest
 
 from unmask.cli.main import main
 
-from .conftest import name_case, run_fork, run_process, sets
+from .conftest import name_case, run_fork, sets
 
 
 def test_finetune(main_line):
@@ -18,7 +18,7 @@ def test_finetune(main_line):
 def test_several_seeds(line, tmp_path):
     tune = ("finetune", "classification", "--model", line / "run", "--train", line / "train.tsv")
     options = ("--seeds", 2, *sets(["budget.steps=2"]), "--out", tmp_path / "runs")
-    output, errors = run_process(*tune, *options)
+    output, errors = run_fork(*tune, *options)
     assert output == ""
     assert errors.endswith((tmp_path / "runs/report.md").read_text() + "\n")
     assert "| **mean** | " in errors

@@ -6,14 +6,14 @@ import pytest
 
 from unmask.cli.main import main
 
-from .conftest import name_case, run_fork, run_process
+from .conftest import name_case, run_fork
 
 MODEL = ("--model", "{line}/tuned")
 
 
 def test_predict(line):
     model = ("predict", "--model", line / "tuned")
-    output, errors = run_process(*model, "dog near the sea", "cat", "--json")
+    output, errors = run_fork(*model, "dog near the sea", "cat", "--json")
     assert errors == ""
     predictions = [json.loads(text) for text in output.splitlines()]
     assert [list(one) for one in predictions] == [["text", "label", "scores"]] * 2

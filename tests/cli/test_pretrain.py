@@ -15,7 +15,7 @@ from unmask.training.runs.display import Display
 from unmask.workflows.pretraining import restarts
 from unmask.workflows.pretraining.default import SIZES
 
-from .conftest import TINY, name_case, run_fork, run_process, sets
+from .conftest import TINY, name_case, run_fork, sets
 
 
 def test_pretrain(main_line):
@@ -27,7 +27,7 @@ def test_pretrain(main_line):
 
 
 def test_pretrain_on_text_then_adapt(line, text_file, tmp_path, capsys):
-    errors = run_process("pretrain", "bert-tiny", "--text", text_file, *sets(TINY), "--out", tmp_path / "run").err
+    errors = run_fork("pretrain", "bert-tiny", "--text", text_file, *sets(TINY), "--out", tmp_path / "run").err
     assert "training the tokenizer" in errors
     assert len((tmp_path / "run" / "model" / "vocab.txt").read_text().splitlines()) == 150
     settings = ["layout.kind=document_sentences", "objective.next_sentence=false", "layout.length=48", "budget.steps=2"]

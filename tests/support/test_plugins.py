@@ -22,6 +22,11 @@ from unmask.support.plugins import Registry
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "unmask-structbert"
 PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf8")
+COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
+COMMANDS = [line for line in COMMANDS if line.startswith("unmask ")]
+"""Commands on the page."""
+ERRORS = re.findall(r"```console\n\$ unmask (.*?)\n(.*?)```", PAGE, re.DOTALL)
+"""Commands on the page that end with an error, and its message."""
 SMALL = (
     "--set encoder.layers=2 --set encoder.width=32 --set encoder.heads=2 --set encoder.feed_forward=64 "
     "--set layout.length=48 --set batch.tokens=512 --set tokenizer.vocabulary=200 --set budget.steps=4 --quiet"
@@ -119,14 +124,13 @@ def example(tmp_path_factory):
     return site, EXAMPLE / "src"
 
 
-@pytest.fixture
-def folder(documents, tmp_path):
-    """Return a working directory with the files that the page uses, and the examples of the repository."""
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
-    (tmp_path / "articles.txt").write_text("\n\n".join(documents), encoding="utf8")
+def write_files(folder, documents):
+    """Write the files that the page uses, with the examples of the repository, into a folder, and return it."""
+    (folder / "examples").symlink_to(ROOT / "examples")
+    (folder / "articles.txt").write_text("\n\n".join(documents), encoding="utf8")
     stars = [f"a {word} day\t{rank}" for rank, word in enumerate(("bad", "fair", "good"), 1) for _ in range(20)]
-    (tmp_path / "stars.tsv").write_text("\n".join(["text\tlabel", *stars]), encoding="utf8")
-    return tmp_path
+    (folder / "stars.tsv").write_text("\n".join(["text\tlabel", *stars]), encoding="utf8")
+    return folder
 
 
 def test_the_examples_own_tests_and_the_contract_of_objectives_pass(example, request):
@@ -136,7 +140,7 @@ def test_the_examples_own_tests_and_the_contract_of_objectives_pass(example, req
         "-k",
         "shuffled_masking or word_order or ordinal or kappa or word2vec",
     ]
-    program = ["import sys, pytest", "sys.exit(pytest.main())"]
+    program = ["import sys, pytest", UNDRAWN, "sys.exit(pytest.main())"]
     if not request.config.getoption("--exhaustive"):  # tracing the program of the example's task takes half of the time
         program.insert(1, "sys.modules['onnxscript'] = None")
     pytest_alone = ["-c", "\n".join(program), "-q", "-p", "no:cacheprovider", "-p", "pytest_timeout"]
@@ -145,16 +149,27 @@ def test_the_examples_own_tests_and_the_contract_of_objectives_pass(example, req
     assert len(re.findall(r"\.", done.stdout.partition("[100%]")[0])) > 25, "including those of all objectives"
 
 
-def test_the_commands_of_the_page_run(example, folder):
-    commands = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
-    commands = [line for line in commands if line.startswith("unmask ")]
-    assert len(commands) > 5
-    program = ["import shlex", "from unmask.cli.main import main", UNDRAWN]  # in one process: torch is imported once
-    for line in commands:
+@pytest.fixture(scope="module")
+def page(example, documents, tmp_path_factory):
+    """The folder in which one process, as torch takes seconds to import, ran what the page shows, and that process.
+
+    First come the commands that end with an error, whose messages are followed by a line `end`, then the others.
+    """
+    folder = write_files(tmp_path_factory.mktemp("page"), documents)
+    program = ["import shlex, sys", "from unmask.cli.main import main", UNDRAWN]
+    for command, _ in ERRORS:
+        program.append(f"assert main(shlex.split({command!r})) == 2; print('end', file=sys.stderr, flush=True)")
+    for line in COMMANDS:
         quick = line.replace("--set budget.minutes=60", SMALL).replace("--out my-stars", "--out my-stars --quiet")
         program.append(f"print('$', {line!r}, flush=True); assert main(shlex.split({quick[7:]!r})) == 0")
     done = call(["-c", "\n".join(program)], *example, cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
+    return folder, done
+
+
+def test_the_commands_of_the_page_run(page):
+    assert len(COMMANDS) > 5
+    folder, done = page
     for text in ("+objective.word_order.weight=1.0", "word_order_loss", "mean_absolute_error", "model_type", "kappa"):
         assert text in done.stdout + (folder / "my-roformer/model/config.json").read_text()
     assert len((folder / "my-vectors/vectors.txt").read_text(encoding="utf8").splitlines()) > 100
@@ -162,14 +177,9 @@ def test_the_commands_of_the_page_run(example, folder):
     assert '"unmask"' in labels and '"kind": "ordinal"' in labels
 
 
-def test_the_errors_on_the_page_are_those_of_the_program(example, folder):
-    blocks = re.findall(r"```console\n\$ unmask (.*?)\n(.*?)```", PAGE, re.DOTALL)
-    assert blocks
-    program = ["import shlex, sys", "from unmask.cli.main import main"]
-    for command, _ in blocks:
-        program.append(f"assert main(shlex.split({command!r})) == 2; print('end', file=sys.stderr)")
-    done = call(["-c", "\n".join(program)], *example, cwd=folder)
-    assert (done.returncode, done.stderr) == (0, "".join(f"{message}end\n" for _, message in blocks))
+def test_the_errors_on_the_page_are_those_of_the_program(page):
+    assert ERRORS
+    assert page[1].stderr.startswith("".join(f"{message}end\n" for _, message in ERRORS))
 
 
 def lines_of(text):
@@ -207,50 +217,34 @@ sys.exit(main({asked}))
     )
 
 
-def test_a_layout_and_a_family(folder):
-    site = folder / "site"
+def test_a_layout_a_family_and_an_optimizer(documents, tmp_path):
+    """The optimizer is chosen by its kind, and resumed exactly."""
+    folder = write_files(tmp_path, documents)
     entries = {"unmask.layouts": {"sentences": "toy_layout:SentencesSettings"}}
     entries["unmask.families"] = {"twin": "toy_family:TWIN"}
-    install(site, "unmask-toys", entries, {"toy_layout": LAYOUT, "toy_family": FAMILY})
+    entries["unmask.optimizers"] = {"sign": "toy_optimizer:SignSettings"}
+    modules = {"toy_layout": LAYOUT, "toy_family": FAMILY, "toy_optimizer": OPTIMIZER}
+    site = install(folder / "site", "unmask-toys", entries, modules)
     program = f"""
-import toy_family, toy_layout  # before unmask, to detect circular imports
+import toy_optimizer, toy_family, toy_layout  # before unmask, to detect circular imports
 import shlex
+import torch
+from safetensors.torch import load_file
 import unmask
 from unmask.cli.main import main
 {UNDRAWN}
 words = "pretrain bert-tiny --text articles.txt --out run --set encoder.kind=twin --set layout.kind=sentences "
-words += "--set objective.next_sentence=false " + {SMALL!r}
+words += "--set objective.next_sentence=false --set optimizer.kind=sign --set optimizer.memory=0.5 " + {SMALL!r}
 assert main(shlex.split(words)) == 0
 assert main(["evaluate", "--model", "run", "--data", "articles.txt", "--quiet"]) == 0
 task = "finetune classification --model run --train stars.tsv --out labelled --set budget.steps=2 --quiet"
 assert main(shlex.split(task)) == 0
 model = unmask.load("labelled").model
 print(type(model.encoder.settings).__name__, model.labels)
-"""
-    done = call(["-c", program], site, cwd=folder)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "masked_lm_accuracy" in done.stdout
-    assert done.stdout.endswith("TwinSettings ('1', '2', '3')\n")
-    assert '"model_type": "twin"' in (folder / "run/model/config.json").read_text()
 
-
-def test_an_optimizer_is_chosen_by_its_kind_and_resumed_exactly(folder):
-    site = folder / "site"
-    entries = {"unmask.optimizers": {"sign": "toy_optimizer:SignSettings"}}
-    install(site, "unmask-toys", entries, {"toy_optimizer": OPTIMIZER})
-    program = f"""
-import toy_optimizer  # before unmask, to detect circular imports
-import shlex
-import torch
-from safetensors.torch import load_file
-from unmask.cli.main import main
-{UNDRAWN}
-words = "pretrain bert-tiny --text articles.txt --out run --set optimizer.kind=sign --set optimizer.memory=0.5 "
-assert main(shlex.split(words + {SMALL!r})) == 0
 state = load_file("run/checkpoints/step-00000004/optimizer.safetensors")
 for ending in (".weight.momentum", ".bias.exp_avg"):
     assert any(name.endswith(ending) for name in state)
-
 torch.manual_seed(0)
 first, second = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
 optimizer, resumed = (toy_optimizer.SignSettings().build(module) for module in (first, second))
@@ -267,6 +261,9 @@ assert first.weight.equal(second.weight) and first.bias.equal(second.bias)
 """
     done = call(["-c", program], site, cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "masked_lm_accuracy" in done.stdout
+    assert done.stdout.endswith("TwinSettings ('1', '2', '3')\n")
+    assert '"model_type": "twin"' in (folder / "run/model/config.json").read_text()
     table = tomllib.loads((folder / "run/recipe.toml").read_text())["optimizer"]
     assert (table["kind"], table["memory"]) == ("sign", 0.5)
 

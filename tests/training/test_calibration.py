@@ -63,7 +63,7 @@ def test_a_budget_in_minutes_is_kept_when_steps_take_another_time(
     small, trainer, monkeypatch, replace_time, pace, shortest, longest
 ):
     Clock(monkeypatch, replace_time, pace)
-    one = started(trainer, small(budget={"minutes": 1.0}))
+    one = started(trainer, small(batch={"tokens": 64}, budget={"minutes": 1.0}))
     one.train()
     assert one.progress.step == one.progress.total
     assert one.progress.seconds == pytest.approx(sum(map(pace, range(one.progress.step))))
@@ -87,14 +87,12 @@ class Killed(Exception):
     """What ends a trainer between two steps."""
 
 
-@pytest.mark.parametrize("kills", [(0,), (3,), (11,), (2, 7, 40)])
 def test_a_budget_in_minutes_of_a_run_that_was_killed_is_that_of_an_undisturbed_one(
-    small, trainer, monkeypatch, replace_time, kills
+    small, trainer, monkeypatch, replace_time
 ):
     """The steps that are timed are slower than later ones, so more of these fit than were planned at the start."""
-    monkeypatch.setattr(loop, "SAVE_SECONDS", -1)
     Clock(monkeypatch, replace_time, lambda step: 1.5 if step < 4 else 1.0)
-    recipe, step, left = small(budget={"minutes": 1.0}), Trainer.step, list(kills)
+    recipe, step, left = small(batch={"tokens": 64}, budget={"minutes": 1.0}), Trainer.step, []
     one = started(trainer, recipe, out="undisturbed")
     one.train()
     assert one.progress.total > 40, "the number that was planned"
@@ -106,28 +104,32 @@ def test_a_budget_in_minutes_of_a_run_that_was_killed_is_that_of_an_undisturbed_
             raise Killed
         return step(trainer)
 
-    monkeypatch.setattr(Trainer, "step", limited)
-    again = started(trainer, recipe)
-    while left:
-        with pytest.raises(Killed):
-            again.train()
-        again = trainer(recipe, resume=True)
-        again.resume()
-    again.train()
-    assert again.progress == one.progress
-    assert_equal(weights(again), weights(one))
+    for kills in ((0,), (3,), (11,), (2, 7, 40)):
+        out, left = f"killed at {kills}", list(kills)
+        with monkeypatch.context() as patch:
+            patch.setattr(loop, "SAVE_SECONDS", -1)
+            patch.setattr(Trainer, "step", limited)
+            again = started(trainer, recipe, out=out)
+            while left:
+                with pytest.raises(Killed):
+                    again.train()
+                again = trainer(recipe, out=out, resume=True)
+                again.resume()
+        again.train()
+        assert again.progress == one.progress
+        assert_equal(weights(again), weights(one))
 
 
 def test_a_resumed_run_keeps_its_number_of_steps_until_it_is_planned_again(small, trainer, monkeypatch, replace_time):
     """Steps now take twice as long, and five of 60 are done; those until a quarter of the budget are not fewer."""
     Clock(monkeypatch, replace_time, lambda step: 1.0)
-    one = started(trainer, small(budget={"minutes": 1.0}))
+    one = started(trainer, small(batch={"tokens": 64}, budget={"minutes": 1.0}))
     for _ in range(5):
         one.step()
     one.save()
     one.saver.wait()
     Clock(monkeypatch, replace_time, lambda step: 2.0)
-    again = trainer(small(budget={"minutes": 1.0}), resume=True)
+    again = trainer(small(batch={"tokens": 64}, budget={"minutes": 1.0}), resume=True)
     again.resume()
     assert again.progress.total == one.progress.total == 60
     again.train()

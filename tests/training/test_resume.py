@@ -173,7 +173,7 @@ SENTENCES = (STAGES, "layout.kind=document_sentences", "objective.next_sentence=
 )
 def test_T1_a_stop_after_each_step_of_each_stage(corpus, tmp_path, monkeypatch, stages, fault):
     monkeypatch.setattr(sources, "BLOCK_TOKENS", 1500)  # several blocks
-    recipe, out, step = changed("budget.steps=6", *stages), tmp_path / "run", loop.Trainer.step
+    recipe, out, step = changed("budget.steps=4", *stages), tmp_path / "run", loop.Trainer.step
     pretrain_corpus(recipe, corpus, tmp_path / "whole", machine=CPU, quiet=True)
 
     def signalling(self):
@@ -185,7 +185,7 @@ def test_T1_a_stop_after_each_step_of_each_stage(corpus, tmp_path, monkeypatch, 
         monkeypatch.setattr(restoring, "load_checkpoint", lambda path: fault(load(path)))
     with monkeypatch.context() as patch:
         patch.setattr(loop.Trainer, "step", signalling)
-        for number in range(1, 7):
+        for number in range(1, 5):
             with pytest.raises(UnmaskError, match=f"stopped and saved at step {number}"):
                 pretrain_corpus(recipe, corpus, out, machine=CPU, quiet=True, resume=number > 1)
     pretrain_corpus(recipe, corpus, out, machine=CPU, quiet=True, resume=True)

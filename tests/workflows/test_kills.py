@@ -381,6 +381,18 @@ PARTS = 16
 WAYS = ([{}, {"resume": True}], [{"resume": True}, {}])
 
 
+VARIANTS = (
+    *("finetune --frozen", "finetune, few labels", "finetune --seeds --search", "pretrain --search"),
+    *("distill --baseline", "predict --labels", "predict --explain"),
+)
+"""Commands with the directory and the way of writing of another one."""
+
+
+def but_variants(names):
+    """Return names as parameters of a test, those of variants marked as exhaustive."""
+    return [pytest.param(name, marks=pytest.mark.exhaustive) if name in VARIANTS else name for name in names]
+
+
 def cases_of(name, changes):
     """Return after how many changes a command is killed, and the ways in which it is then given again, in order."""
     ways = WAYS if name in RESUMED else ([{}],)
@@ -406,7 +418,7 @@ def test_a_command_is_killed_before_each_change(name, part, inputs, unbroken, tm
         drill(inputs, tmp_path / f"killed-{index}", call, names, number, expected, way)
 
 
-@pytest.mark.parametrize("name", [*RESUMED, *REPEATED])
+@pytest.mark.parametrize("name", but_variants([*RESUMED, *REPEATED]))
 def test_E5_a_command_on_a_full_disk_is_given_again_or_resumed(name, inputs, unbroken, volume):
     call, names = (RESUMED | REPEATED)[name]
     _, expected = unbroken(name, call, names)
@@ -425,7 +437,7 @@ def test_E5_a_command_is_given_disks_of_all_sizes(name, inputs, unbroken, volume
         fill(inputs, volume, call, names, number / 16, expected, ways)
 
 
-@pytest.mark.parametrize("name", [name for name in (*RESUMED, *REPEATED) if name not in JOINED])
+@pytest.mark.parametrize("name", but_variants(name for name in (*RESUMED, *REPEATED) if name not in JOINED))
 def test_a_second_writer_is_refused(name, inputs, unbroken, tmp_path):
     """What the first one writes is not touched."""
     call, names = (RESUMED | REPEATED)[name]

@@ -1,5 +1,7 @@
 """Models that are fine-tuned on the other folds: those of `finetune`, also after an interruption, and they count."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -13,6 +15,7 @@ from unmask.training.runs.display import Display
 from unmask.workflows.auditing import finetuned
 from unmask.workflows.auditing.finetuned import finetuned_probabilities
 from unmask.workflows.auditing.out_of_fold import judge_classes, judge_sets, out_of_fold
+from unmask.workflows.finetuning import job
 from unmask.workflows.finetuning.examples import read_labels
 from unmask.workflows.finetuning.job import InitialModel
 
@@ -36,7 +39,9 @@ def examples_of(task):
 
 
 @pytest.mark.parametrize("kind", ["classification", "multi-label", "token-classification"])
-def test_probabilities_are_those_of_models_that_finetune_trains(kind, encoder, tmp_path):
+def test_probabilities_are_those_of_models_that_finetune_trains(kind, encoder, tmp_path, monkeypatch):
+    monkeypatch.setattr(job, "MAX_EPOCHS", 4)
+    monkeypatch.setattr(TASKS[kind], "training", replace(TASKS[kind].training, epochs=4, steps=8))
     records, task = examples_of(kind), TASKS[kind]()
     examples = task.read(as_sources(records), columns={})
     labels, folds = read_labels(task, examples), np.arange(len(examples)) % FOLDS

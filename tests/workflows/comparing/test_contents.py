@@ -51,7 +51,14 @@ def test_each_file_and_model_is_read_once(inputs, published, seen):
     assert seen == dict.fromkeys(files, 1)
 
 
-@pytest.mark.parametrize(("name", "kind"), [("train.tsv", "score"), ("test.tsv", "score"), ("text.txt", "corpus")])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        pytest.param("train.tsv", "score", marks=pytest.mark.exhaustive),
+        ("test.tsv", "score"),
+        ("text.txt", "corpus"),
+    ],
+)
 def test_what_changes_in_between_has_no_result(inputs, finished, tmp_path, monkeypatch, name, kind):
     """No result of other contents is stored, and what was made of them is not used when the file is as it was."""
     moved, out = shutil.copytree(inputs, tmp_path / "moved"), shutil.copytree(finished[0], tmp_path / "out")

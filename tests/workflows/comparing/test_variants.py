@@ -82,11 +82,11 @@ def test_a_task_for_each_number_of_examples(inputs):
     assert one == "pets"
 
 
-def test_a_run_on_fewer_examples_knows_all_labels(inputs, minilm):
+def test_a_run_on_fewer_examples_knows_all_labels(inputs, published):
     files = read_comparison(inputs / "pets.toml").tasks["pets"].files
     machine = choose_machine("cpu", "float32")
     for number in (1, 5, 40):
-        job = FinetuningJob("classification", InitialModel(minilm), files, {"seed": 3}, examples=number)
+        job = FinetuningJob("classification", InitialModel(published), files, {"seed": 3}, examples=number)
         ready = prepare(job, machine, Display(quiet=True), choosing=False)
         assert len(ready.data.train) == number and ready.data.labels == ("cat", "dog")
 
@@ -238,7 +238,7 @@ def test_arms_without_tasks_are_compared_by_bits(inputs, tmp_path, monkeypatch):
     monkeypatch.setattr(planner, "HELD_OUT", 600)
     slow = Arm(recipe="bert-tiny", settings={"optimizer.learning_rate": 1e-7})
     arms = {"slow": slow, "quick": Arm(recipe="bert-tiny", settings={"optimizer.learning_rate": 3e-3})}
-    comparison = changed(inputs, arms=arms, tasks={}, task_settings={}, seeds=2, budget="10ktok")
+    comparison = changed(inputs, arms=arms, tasks={}, task_settings={}, seeds=2, budget="4ktok")
     file = tmp_path / "file.toml"
     file.write_text(write(comparison))
     outcome = unmask.compare(file, out=tmp_path / "out", **HERE)

@@ -21,21 +21,25 @@ from ...killing import count_changes, kill
 RULES = ["duplicates", "repeated_lines"]
 
 
+def make_small(patch):
+    """Let small files be divided."""
+    patch.setattr(building, "TASK_BYTES", 3000)
+    patch.setattr(building, "SHARD_TOKENS", 400)
+    patch.setattr(tasks, "PAUSE", 0.02)
+
+
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
-    monkeypatch.setattr(building, "TASK_BYTES", 3000)
-    monkeypatch.setattr(building, "SHARD_TOKENS", 400)
-    monkeypatch.setattr(tasks, "PAUSE", 0.02)
+    make_small(monkeypatch)
 
 
-@pytest.fixture
-def files(tmp_path, documents):
+@pytest.fixture(scope="module")
+def files(tmp_path_factory, documents):
     """Six files with copies and a broken line.
 
     The second and third, and the fourth and fifth form portions; the first and the last are divided.
     """
-    folder = tmp_path / "files"
-    folder.mkdir()
+    folder = tmp_path_factory.mktemp("files")
     texts = [*documents[:90], *documents[20:30], *documents[90:120]]
     ends = [0, 40, 42, 70, 75, 110, 130]
     for number in range(6):
@@ -49,6 +53,14 @@ def build_content(files, tokenizer, out, **options):
     directory = build_corpus(files, tokenizer, out, **{"workers": 1, "quiet": True, **options}).directory
     assert not list(out.parent.glob(f"{out.name}.*"))
     return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def alone(files, tokenizer, tmp_path_factory):
+    """The content of the corpus of the files, cleaned, that one process builds."""
+    with pytest.MonkeyPatch.context() as patch:
+        make_small(patch)
+        return build_content(files, tokenizer, tmp_path_factory.mktemp("alone") / "corpus", clean=RULES)
 
 
 def texts(corpus, part):
@@ -110,8 +122,7 @@ def _build_on_host(files, tokenizer, out):
     build_corpus(files, tokenizer, out, workers=1, clean=RULES, engine="hosts", quiet=True)
 
 
-def test_processes_and_hosts_give_the_same_bytes(files, tokenizer_directory, tmp_path):
-    alone = build_content(files, tokenizer_directory, tmp_path / "alone", clean=RULES)
+def test_processes_and_hosts_give_the_same_bytes(files, alone, tokenizer_directory, tmp_path):
     assert build_content(files, tokenizer_directory, tmp_path / "processes", clean=RULES, workers=3) == alone
     context = multiprocessing.get_context("fork")
     hosts = [
@@ -149,7 +160,7 @@ def test_processes_and_hosts_give_the_same_bytes(files, tokenizer_directory, tmp
     ],
     ids=lambda place: place[1],
 )
-def test_another_host_completes_the_corpus_at_any_time(files, tokenizer, tmp_path, monkeypatch, place):
+def test_another_host_completes_the_corpus_at_any_time(files, alone, tokenizer, tmp_path, monkeypatch, place):
     owner, name = place
     function, out, begun = getattr(owner, name), tmp_path / "hosts", []
 
@@ -159,7 +170,6 @@ def test_another_host_completes_the_corpus_at_any_time(files, tokenizer, tmp_pat
             build_corpus(files, tokenizer, out, workers=1, clean=RULES, engine="hosts", quiet=True)
         return function(*arguments, **options)
 
-    alone = build_content(files, tokenizer, tmp_path / "alone", clean=RULES)
     monkeypatch.setattr(owner, name, overtaken)
     assert build_content(files, tokenizer, out, clean=RULES, engine="hosts") == alone
     assert begun
@@ -300,6 +310,7 @@ def test_what_cannot_be_read_is_named_at_once(files, tokenizer, tmp_path):
 
 
 def test_files_that_change_before_a_build_is_continued_are_read_anew(files, tokenizer, tmp_path, monkeypatch):
+    files = sorted(shutil.copytree(files[0].parent, tmp_path / "files").iterdir())
     real = building.merge_corpora
 
     def end(*_, **__):
@@ -375,8 +386,10 @@ def test_a_lost_node_of_a_ray_cluster_changes_nothing(files, tokenizer, tmp_path
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_D19_damaged_cleaned_text_of_an_interrupted_build_is_made_again(files, tokenizer, tmp_path, monkeypatch, seed):
-    whole, rng = build_content(files, tokenizer, tmp_path / "whole", clean=RULES), random.Random(seed)
+def test_D19_damaged_cleaned_text_of_an_interrupted_build_is_made_again(
+    files, alone, tokenizer, tmp_path, monkeypatch, seed
+):
+    rng = random.Random(seed)
 
     def fail(*arguments, **options):
         raise KeyboardInterrupt
@@ -388,4 +401,4 @@ def test_D19_damaged_cleaned_text_of_an_interrupted_build_is_made_again(files, t
         content = bytearray(path.read_bytes())
         content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
         path.write_bytes(content if rng.random() < 0.6 else content[: len(content) // 2])
-    assert build_content(files, tokenizer, tmp_path / "out", clean=RULES) == whole
+    assert build_content(files, tokenizer, tmp_path / "out", clean=RULES) == alone

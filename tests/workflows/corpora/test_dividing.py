@@ -84,6 +84,7 @@ def test_a_divided_file_gives_its_documents_in_their_order(file, tokenizer, tmp_
     assert said == "" and capsys.readouterr().out == ""
 
 
+@pytest.mark.parametrize("file", ["a.jsonl", pytest.param("a.warc.gz", marks=pytest.mark.exhaustive)], indirect=True)
 def test_any_number_of_processes_gives_the_same_bytes(file, tokenizer_directory, tmp_path):
     alone = build(file, tokenizer_directory, tmp_path / "alone", clean=RULES)
     assert build(file, tokenizer_directory, tmp_path / "three", clean=RULES, workers=3) == alone
@@ -103,6 +104,7 @@ def test_what_is_told_is_what_one_process_tells(file, tokenizer, tmp_path, monke
     assert any(f"{file}:{122 if file.suffix == '.gz' else 126}: " in line for line in many)
 
 
+@pytest.mark.parametrize("file", [pytest.param("a.jsonl", marks=pytest.mark.exhaustive), "a.warc.gz"], indirect=True)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # files that a killed call had open
 def test_D19_a_division_that_is_killed_at_any_moment_is_continued(file, tokenizer, tmp_path, request):
     out = tmp_path / "out"
@@ -148,6 +150,7 @@ def test_a_line_that_is_refused_is_named_as_in_the_whole_file(tokenizer, documen
         build(file, tokenizer, tmp_path / "out", strict=True)
 
 
+@pytest.mark.parametrize("file", [pytest.param("a.jsonl", marks=pytest.mark.exhaustive), "a.warc.gz"], indirect=True)
 def test_files_at_urls_are_divided(store, file, tokenizer, tmp_path):
     store.put(file.parent)
     there = build(f"{store.url}/{file.name}?sig=SECRET", tokenizer, tmp_path / "there", workers=2)

@@ -47,7 +47,7 @@ def test_folds_keep_equal_texts_together_and_are_no_more_than_enough(seed):
 def test_what_is_learned_by_heart_is_not_said_to_be_certain(published, tmp_path):
     rng = np.random.default_rng(0)
     labels = ("good", "bad")
-    noise = [(text, str(rng.choice(labels))) for text, _ in texts_of(rng, labels, 20)]
+    noise = [(text, str(rng.choice(labels))) for text, _ in texts_of(rng, labels, 16)]
     train = write(tmp_path / "noise.tsv", noise)
     finetune("classification", published, train, tmp_path / "run", all_examples=True, **OPTIONS)
     model = load(tmp_path / "run")
@@ -83,7 +83,7 @@ def test_probabilities_match_how_often_they_are_right(published, tmp_path):
     def noisy(each):
         return [(text, label if rng.random() < 0.8 else flip[label]) for text, label in texts_of(rng, labels, each)]
 
-    train, fresh = write(tmp_path / "train.tsv", noisy(30)), noisy(150)
+    train, fresh = write(tmp_path / "train.tsv", noisy(20)), noisy(100)
     errors = {}
     for name, temperature in (("tuned", "tuned"), ("plain", 1.0)):
         settings = TUNED | {"task.temperature": temperature}

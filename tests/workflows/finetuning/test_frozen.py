@@ -1,6 +1,7 @@
 """Fine-tuning with a frozen encoder: it stays unchanged, its features are computed once, the result is a full model."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -209,26 +210,27 @@ def losses(run):
     return [(line["step"], line["loss"]) for line in map(json.loads, lines) if line["kind"] == "train"]
 
 
-@pytest.mark.parametrize("left", ["features", "damaged features", "features without a checksum", "nothing"])
-def test_an_interrupted_run_resumes_with_the_same_numbers(start, task, tmp_path, monkeypatch, stopped_at, left):
+def test_an_interrupted_run_resumes_with_the_same_numbers(start, task, tmp_path, monkeypatch, stopped_at):
     settings = ["budget.steps=12", "downstream.width=8"]
     whole = tune(start, task, tmp_path / "whole", *settings, downstream="rnn")
     with stopped_at(5):
         tune(start, task, tmp_path / "cut", *settings, downstream="rnn")
-    (path,) = (tmp_path / "cut/features").glob("*.safetensors")
-    if left == "features":
-        monkeypatch.setattr(TorchBackend, "layers", lambda *given, **more: pytest.fail("computed again"))
-    elif left == "damaged features":  # C9
-        path.write_bytes(path.read_bytes()[:-1] + b"x")
-    else:
-        (path if left == "nothing" else path.with_suffix(".sha256")).unlink()
-    said = []
-    monkeypatch.setattr(Display, "say", lambda self, *texts: said.extend(texts))
-    resumed = tune(start, task, tmp_path / "cut", *settings, downstream="rnn", resume=True)
-    assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
-    assert any("stored features are damaged" in text for text in said) == (left == "damaged features")
-    for head, state in whole.heads.items():
-        assert all(torch.equal(value, resumed.heads[head][name]) for name, value in state.items())
+    for left in ("features", "damaged features", "features without a checksum", "nothing"):
+        out, said = shutil.copytree(tmp_path / "cut", tmp_path / left), []
+        (path,) = (out / "features").glob("*.safetensors")
+        with monkeypatch.context() as patch:
+            if left == "features":
+                patch.setattr(TorchBackend, "layers", lambda *given, **more: pytest.fail("computed again"))
+            elif left == "damaged features":  # C9
+                path.write_bytes(path.read_bytes()[:-1] + b"x")
+            else:
+                (path if left == "nothing" else path.with_suffix(".sha256")).unlink()
+            patch.setattr(Display, "say", lambda self, *texts, said=said: said.extend(texts))
+            resumed = tune(start, task, out, *settings, downstream="rnn", resume=True)
+        assert losses(out) == losses(tmp_path / "whole"), left
+        assert any("stored features are damaged" in text for text in said) == (left == "damaged features")
+        for head, state in whole.heads.items():
+            assert all(torch.equal(value, resumed.heads[head][name]) for name, value in state.items()), left
 
 
 def test_several_runs_compute_features_once(start, task, tmp_path, monkeypatch):

@@ -6,9 +6,18 @@ import numpy as np
 import pytest
 
 import unmask
+from unmask.workflows.finetuning import job
 from unmask.workflows.multitask.multitask import Comparison, compare
 
 from .conftest import HERE
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_epochs():
+    """The rule has 5 epochs instead of 20."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(job, "MAX_EPOCHS", 5)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +32,7 @@ def compared(start, tables, tmp_path_factory):
 
 def test_each_is_also_trained_alone_by_the_rule(compared):
     report = (compared / "report.md").read_text()
-    for name, steps in (("mood", 68), ("size", 38)):  # 20 epochs in batches of 16
+    for name, steps in (("mood", 17), ("size", 10)):  # 5 epochs in batches of 16
         lines = (compared / "alone" / name / "metrics.jsonl").read_text().splitlines()
         assert json.loads(lines[-1])["step"] == steps
         recipe = (compared / "alone" / name / "recipe.toml").read_text()
@@ -58,7 +67,7 @@ def test_the_interval_is_that_of_evaluate_against_a_second_model(compared, table
 def test_an_interrupted_comparison_is_resumed(start, tables, tmp_path, compared, monkeypatch, stopped_at):
     two = {name: tables[name] for name in ("mood", "size")}
     settings = {"budget.steps": 4, "seed": 3, "schedule.warmup": 0.2, "optimizer.learning_rate": 1e-3}
-    with stopped_at(20):  # only the runs of single tasks have so many steps
+    with stopped_at(8):  # only the runs of single tasks have so many steps
         unmask.multitask(two, start, tmp_path / "out", settings=settings, alone=True, **HERE)
     assert (tmp_path / "out/dev.json").exists() and not (tmp_path / "out/alone.json").exists()
     unmask.multitask(two, start, tmp_path / "out", settings=settings, alone=True, resume=True, **HERE)
@@ -99,6 +108,8 @@ def test_verdicts_on_generated_predictions(run, tables, monkeypatch):
     monkeypatch.setattr("unmask.metrics.intervals.RESAMPLES", 100)
     real = unmask.load(run / "model" / "mood")
     examples = real.task.read([tables["mood"]["train"]], columns={}) * 2
+    predictions = real.run(examples)
+    monkeypatch.setattr(real, "run", lambda examples: predictions)
     equal = [compare(Guesser(real, 0.7, 2 * n), Guesser(real, 0.7, 2 * n + 1), examples).verdict for n in range(30)]
     apart = [compare(Guesser(real, 0.9, 2 * n), Guesser(real, 0.6, 2 * n + 1), examples) for n in range(30)]
     assert equal.count("no difference shown") >= 25

@@ -23,8 +23,8 @@ from unmask.training.machine import choose_machine
 from unmask.workflows.pretraining.pretrain import pretrain_corpus
 
 SMALL = ["encoder.layers=1", "encoder.width=32", "encoder.heads=2", "encoder.feed_forward=64", "encoder.positions=64"]
-SMALL += ["layout.length=32", "batch.tokens=512", "optimizer.learning_rate=1e-3", "budget.steps=6"]
-STEPS = 6
+SMALL += ["layout.length=32", "batch.tokens=512", "optimizer.learning_rate=1e-3", "budget.steps=5"]
+STEPS = 5
 
 
 def recipe(*corpora, shares=None):
