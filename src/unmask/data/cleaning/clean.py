@@ -17,17 +17,19 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from unmask.data.cleaning.boilerplate import BOILERPLATE, find_boilerplate
 from unmask.data.cleaning.duplicates import (
     AGAIN,
+    BOILERPLATE,
     EQUAL,
+    KEPT,
     NEAR,
     REPEATED,
+    bounds,
+    find_boilerplate,
     find_duplicates,
     find_repeated_lines,
     find_repeated_passages,
 )
-from unmask.data.cleaning.grouping import KEPT, bounds
 from unmask.data.cleaning.rule import Document, Judge
 from unmask.data.cleaning.rules import Rules
 from unmask.data.cleaning.store import FORMAT, Store, StoreWriter, file_checksums

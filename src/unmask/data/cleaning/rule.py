@@ -1,6 +1,6 @@
 """What a rule of cleaning is: it keeps a document, changes it, or drops it, and says why.
 
-Input: a `Document`. Output: a `Verdict`. Each rule is a file of this package with its settings, which `build` turns
+Input: a `Document`. Output: a `Verdict`. Each rule is a class of settings in this package, which `build` turns
 into a function of one document alone: so documents may be judged in any order and by any number of processes.
 
 A line is a paragraph of the document: in pages, in JSON Lines and in rows of tables each line is one, in plain text a
