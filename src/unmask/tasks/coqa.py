@@ -19,7 +19,7 @@ import numpy as np
 
 from unmask.data.labelled.dialogue_files import SPAN, UNKNOWN, CoqaQuestion, describe_rationales, read_coqa
 from unmask.data.tokenizers.tokenizer import Tokenizer
-from unmask.metrics import dialogues as metrics
+from unmask.metrics import question_answering as metrics
 from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import HeadSpec
 from unmask.support.errors import UserError

@@ -24,7 +24,7 @@ import numpy as np
 from unmask.data.labelled.dialogue_files import FOLLOWUP, YESNO, QuacQuestion, read_quac
 from unmask.data.labelled.question_files import describe_repairs
 from unmask.data.tokenizers.tokenizer import Tokenizer
-from unmask.metrics import dialogues as metrics
+from unmask.metrics import question_answering as metrics
 from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import HeadSpec
 from unmask.support.model_card import Card
