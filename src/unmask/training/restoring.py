@@ -11,6 +11,10 @@ of the libraries and the code, device and precision. Paths, numbers of threads a
 
 Weights are not compared but received from the main process (training/loop.py), as initial values drawn from the same
 seed may be rounded differently by another processor.
+
+A folder that the main process has prepared, such as a corpus, is delivered to hosts that do not share it: all processes
+have the same at the same path. Where it is missing or differs, one process of those that see the same directory
+receives and writes it.
 """
 
 from __future__ import annotations
@@ -18,14 +22,17 @@ from __future__ import annotations
 import shutil
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
+import torch
 from torch import Tensor
 
+from unmask.support.durable import acquire, replaced_directory
 from unmask.support.errors import UnmaskError, UserError
-from unmask.support.fingerprint import differing, environment, shown
+from unmask.support.fingerprint import differing, environment, sha256, shown
 from unmask.support.messages import argument
 from unmask.support.settings import flatten
 from unmask.training.calibration import BUDGETS, FITTING
@@ -41,7 +48,7 @@ from unmask.training.checkpoint import (
 )
 from unmask.training.machine import Machine
 from unmask.training.processes import Processes
-from unmask.training.runs.directory import LIBRARIES, RESCUED, RunDirectory, saved_steps
+from unmask.training.runs.directory import LIBRARIES, MARK, RESCUED, RunDirectory, saved_steps
 from unmask.training.runs.display import Display
 
 CARD = {"card.license", "card.language"}
@@ -49,6 +56,10 @@ MAY_CHANGE = frozenset(BUDGETS | FITTING | CARD)
 """Settings that a resumed run may change: the budget may grow, the memory settings only affect rounding, and those of
 the card nothing but it."""
 SAME = "start all of them with the same command, files and versions"
+CHUNK = 1 << 24
+"""Number of bytes that are sent at once."""
+SMALL = 1 << 20
+"""Files up to this size are compared by their content, others, whose checksums are in these, by their size."""
 
 
 def read_newest(
@@ -237,3 +248,66 @@ def _against_first(first: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[
 
 def _listed(ranks: list[int], hosts: tuple[str, ...]) -> str:
     return f"{', '.join(map(str, ranks))} (on {hosts[ranks[0]]})"
+
+
+def deliver(processes: Processes, folder: Path) -> None:
+    """Give all processes a folder of the main one; all of them must call it.
+
+    Raises:
+        UserError: there is another folder of this name, which unmask has not made.
+        OSError: it cannot be read or written.
+    """
+    if processes.size == 1:
+        return
+    content = processes.broadcast(_content(folder) if processes.is_main else {})
+    lacks = _content(folder) != content
+    if lacks and folder.exists() and not (folder / MARK).exists():
+        raise UserError(
+            "this folder was not made by unmask, and is not that of process 0",
+            file=folder,
+            remedy=f"choose another {argument('out')}",
+        )
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    lock = acquire(folder.with_name(f".{folder.name}.receiving")) if lacks else None
+    try:
+        if any(processes.gather(lock is not None)):
+            _send(processes, folder, content, receives=lock is not None)
+        processes.barrier()
+    finally:
+        if lock is not None:
+            lock.release()
+    if not all(processes.gather(_content(folder) == content)):
+        raise UserError("the copies of this folder of process 0 differ", file=folder, remedy="start the run again")
+
+
+def _send(processes: Processes, folder: Path, content: Mapping[str, tuple[int, str]], *, receives: bool) -> None:
+    """Send the files of a folder to all processes; those that receive them write the folder."""
+    with ExitStack() as stack:
+        aside = stack.enter_context(replaced_directory(folder)) if receives else folder
+        for name, (size, _) in content.items():
+            with ExitStack() as opened:
+                file: BinaryIO | None = None
+                if receives:
+                    (aside / name).parent.mkdir(parents=True, exist_ok=True)
+                    file = opened.enter_context((aside / name).open("xb"))
+                elif processes.is_main:
+                    file = opened.enter_context((folder / name).open("rb"))
+                for start in range(0, size, CHUNK):
+                    count = min(CHUNK, size - start)
+                    part = bytearray(count)
+                    if processes.is_main and file is not None and file.readinto(part) != count:  # type: ignore[attr-defined]
+                        raise UserError("the file was changed while it was sent", file=folder / name)
+                    buffer = torch.frombuffer(part, dtype=torch.uint8)  # (count,)
+                    processes.broadcast_into(buffer)
+                    if receives and file is not None:
+                        file.write(part)
+
+
+def _content(folder: Path) -> dict[str, tuple[int, str]]:
+    """Return size and, of small files, checksum of each file in a folder, by relative path."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    sizes = {path: path.stat().st_size for path in files}
+    return {
+        path.relative_to(folder).as_posix(): (size, sha256(path) if size <= SMALL else "")
+        for path, size in sizes.items()
+    }

@@ -30,10 +30,9 @@ from unmask.data.cleaning.duplicates import (
     find_repeated_lines,
     find_repeated_passages,
 )
-from unmask.data.cleaning.rule import Document, Judge
+from unmask.data.cleaning.rule import Document, Judge, Tally
 from unmask.data.cleaning.rules import Rules
 from unmask.data.cleaning.store import FORMAT, Store, StoreWriter, file_checksums
-from unmask.data.cleaning.tally import Tally
 from unmask.data.corpus.encode import map_in_processes
 from unmask.data.text.documents import Skipped, SourceText, TextOptions, read_sources, resolve_documents
 from unmask.data.text.record_files import fingerprint_source

@@ -34,6 +34,7 @@ from unmask.data.corpus.manifest import (
     CorpusManifest,
     FrequentToken,
     PartEntry,
+    Place,
     ShardEntry,
     SkippedEntry,
     checksum,
@@ -41,7 +42,6 @@ from unmask.data.corpus.manifest import (
     map_array,
 )
 from unmask.data.corpus.partial import PARTS, PartialCorpus
-from unmask.data.corpus.places import Place
 from unmask.data.corpus.sample import mix_samples
 from unmask.data.text.documents import SHOWN
 from unmask.support.durable import new_directory, replace_file

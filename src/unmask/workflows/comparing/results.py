@@ -45,9 +45,8 @@ from unmask.workflows.comparing.outcome import (
     TaskFacts,
     TaskScore,
 )
-from unmask.workflows.comparing.prospects import by_examples, effects, more_examples, prospects, signed
 from unmask.workflows.comparing.recommendation import Limit, caveats, complete_arms, recommend
-from unmask.workflows.comparing.scores import Scores, race
+from unmask.workflows.comparing.scores import Scores, by_examples, effects, more_examples, prospects, race, signed
 from unmask.workflows.comparing.settings import Arm, read_budget
 
 SHOWN = 10

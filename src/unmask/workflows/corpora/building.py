@@ -41,8 +41,8 @@ from unmask.data.cleaning.clean import (
     join_files,
     read_cleaned,
 )
+from unmask.data.cleaning.rule import read_tally
 from unmask.data.cleaning.rules import Rules
-from unmask.data.cleaning.tally import read_tally
 from unmask.data.corpus.build import (
     ALWAYS_HELD,
     SHARD_TOKENS,
