@@ -19,7 +19,7 @@ from unmask.inference.evaluation.evaluate_model import evaluate
 from unmask.inference.load import load
 from unmask.inference.search import NearestTokens
 from unmask.model.model import Model, build_encoder, load_model, save_model
-from unmask.nn.layers.max_logits import max_sim
+from unmask.nn.layers.vocabulary import max_sim
 from unmask.objectives.learner import Learner
 from unmask.serving.bodies import Refusal
 from unmask.serving.endpoints import embed_all
