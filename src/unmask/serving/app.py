@@ -15,14 +15,14 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from unmask.serving.bodies import CohereFailure, Failure, OpenAIFailure, failure_at, json_response, unhealthy
 from unmask.serving.endpoints import ENDPOINTS, Endpoint
-from unmask.serving.guard import ANY, LOOPBACK, ClientDisconnect, Guard, Keys
+from unmask.serving.guard import ANY, LOOPBACK, Guard, Keys
 from unmask.serving.metrics import CONTENT_TYPE
 from unmask.serving.pipelines import DISPATCHED, OTHERS, PIPELINES
 from unmask.serving.service import GONE, Service

@@ -36,7 +36,6 @@ VARIABLE = "UNMASK_API_KEY"
 """Environment variable with a key."""
 SHORTEST = 16
 """Minimum number of characters of a key."""
-__all__ = ["ClientDisconnect", "Gate"]
 
 
 class Keys:

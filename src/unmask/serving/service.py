@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope
 
@@ -30,7 +30,7 @@ from unmask.data.batches.batch import total_length
 from unmask.serving.batcher import ComputeJob
 from unmask.serving.bodies import Refusal, decode, invalid, unhealthy
 from unmask.serving.endpoints import ENDPOINTS, Endpoint
-from unmask.serving.guard import ClientDisconnect, Gate
+from unmask.serving.guard import Gate
 from unmask.serving.metrics import Meter
 from unmask.serving.pipelines import PIPELINES, choose, choose_pipeline
 from unmask.serving.protocol import Exchange, exchange_of

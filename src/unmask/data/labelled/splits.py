@@ -43,7 +43,8 @@ _BETWEEN = r"[-._ 0-9]"
 _SHARDS = re.compile(r"data/(\w+(?:\.\w+)*)-\d{5}-of-\d{5}[^/]*\.[^/]*")
 _CONVERTED = re.compile(r"([^/]+)/([^/]+)/\d{4}\.parquet")
 _WILDCARD = re.compile(r"[*?[]")
-NAME = "README.md"
+CARD = "README.md"
+"""File in which a repository declares them."""
 DEFAULT = "default"
 """Name of the configuration that has none."""
 _KEYS = {"config_name", "data_files", "data_dir", "default", "description", "version"}
@@ -245,7 +246,7 @@ def read_card(folder: Path) -> Card:
     Raises:
         UserError: it cannot be read, is not valid YAML, or does not have the documented form.
     """
-    path = folder / NAME
+    path = folder / CARD
     if not path.is_file():
         return Card()
     try:
