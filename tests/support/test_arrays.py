@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from unmask.support.tensor_file import create_map, save_array
+from unmask.support.arrays import create_map, save_array
 
 DTYPES = ["<u1", "<u2", "<u4", "<i8", "<f4"]
 
@@ -27,7 +27,7 @@ def test_a_file_has_the_bytes_of_np_save(tmp_path_factory, data):
 
 @pytest.mark.parametrize("count", [1, 2, 5, 7])
 def test_a_map_begins_with_one_value(tmp_path, monkeypatch, count):
-    monkeypatch.setattr("unmask.support.tensor_file._BLOCK", 3)
+    monkeypatch.setattr("unmask.support.arrays._BLOCK", 3)
     created = create_map(tmp_path / "map", np.int64(-1), count)
     assert created.dtype == np.int64 and created.tolist() == [-1] * count
     created[0] = 5

@@ -1,10 +1,6 @@
-"""Files of tensors: of safetensors, written one tensor at a time, so that no more than one has to be in memory; of
-numpy.
+"""Files of safetensors that are written one tensor at a time, so that no more than one of them has to be in memory.
 
 Input: dtype and shape of each tensor, then the tensors. Output: the file that `safetensors` would write.
-
-A full disk is an error that names the file, and nothing else: `np.save` says of it only how many bytes were not
-written, and a write to a memory map of a file without room on the disk ends the process.
 """
 
 from __future__ import annotations
@@ -15,8 +11,6 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -38,7 +32,6 @@ ALIGNMENT = 8
 
 Described = Mapping[str, tuple[torch.dtype, Sequence[int]]]
 """Dtype and shape of tensors by name."""
-_BLOCK = 1 << 20  # number of values that are written at a time
 
 
 def in_order(described: Described) -> list[str]:
@@ -81,33 +74,3 @@ def write_tensors(path: Path, described: Described, tensors: Iterable[Tensor]) -
         for name, tensor in zip(starts, tensors, strict=True):
             assert (tensor.dtype, tuple(tensor.shape)) == (described[name][0], tuple(described[name][1])), name
             file.write(tensor.contiguous().view(-1).view(torch.uint8).numpy().data)
-
-
-def save_array(path: Path, values: npt.NDArray[Any]) -> None:
-    """Write an array in NumPy's format.
-
-    Raises:
-        OSError: the disk is full.
-    """
-    values = np.ascontiguousarray(values)
-    with named(path), create(path) as file:
-        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(values))
-        file.write(values.data)
-
-
-def create_map(path: Path, fill: np.generic, count: int) -> np.memmap[Any, Any]:
-    """Return a memory map of a new file, (count,), which takes its room on the disk at once.
-
-    Args:
-        path: the file.
-        fill: all values at first.
-        count: number of values, at least 1.
-
-    Raises:
-        OSError: the disk is full.
-    """
-    block = np.full(min(count, _BLOCK), fill)
-    with named(path), create(path) as file:
-        for start in range(0, count, _BLOCK):
-            file.write(block[: count - start].data)
-    return np.memmap(path, block.dtype, "r+")

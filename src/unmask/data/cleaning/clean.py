@@ -37,11 +37,11 @@ from unmask.data.corpus.encode import map_in_processes
 from unmask.data.text.documents import Skipped, SourceText, TextOptions, read_sources, resolve_documents
 from unmask.data.text.record_files import fingerprint_source
 from unmask.data.text.text_copy import TextCopy
+from unmask.support.arrays import create_map, save_array
 from unmask.support.durable import acquire, named, read_json, replace_file
 from unmask.support.errors import UserError, counted
 from unmask.support.fingerprint import fingerprint_values
 from unmask.support.messages import argument
-from unmask.support.tensor_file import create_map, save_array
 
 _LOCK = ".lock"
 DROPPED, REMOVED, JOINED = "dropped.npy", "removed.part", "joined.json"

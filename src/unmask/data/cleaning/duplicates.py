@@ -36,7 +36,7 @@ from unmask.data.cleaning.store import BANDS, Store
 from unmask.data.corpus.hashes import mixed
 from unmask.data.labelled.duplicates import SIMILAR, ngram_hashes
 from unmask.data.labelled.folding import fold
-from unmask.support.tensor_file import create_map
+from unmask.support.arrays import create_map
 
 EQUAL, NEAR, REPEATED = 1, 2, 3
 """What is known of a document that does not stay: it equals an earlier one, is in the group of an earlier one, or

@@ -25,8 +25,8 @@ from unmask.data.corpus.manifest import (
     count_tokens,
     map_array,
 )
+from unmask.support.arrays import save_array
 from unmask.support.fingerprint import sha256
-from unmask.support.tensor_file import save_array
 
 
 class WholeShard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

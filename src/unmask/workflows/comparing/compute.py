@@ -34,13 +34,13 @@ from unmask.inference.predictor import Predictor
 from unmask.metrics.intervals import intervals, measure_all, resampled
 from unmask.model.directory import find
 from unmask.model.model import Model, load_model
+from unmask.support.arrays import save_array
 from unmask.support.durable import new_directory, replace_file
 from unmask.support.environment import num_cores
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import fingerprint_values
 from unmask.support.messages import argument, rendered
 from unmask.support.settings import convert, to_table, write
-from unmask.support.tensor_file import save_array
 from unmask.tasks import TASKS
 from unmask.tasks.mistakes import Mistake, worst_first
 from unmask.training.machine import Machine

@@ -28,11 +28,11 @@ from unmask.data.tokenizers.words import encode_ragged
 from unmask.inference.load import load
 from unmask.inference.predictor import Predictor
 from unmask.objectives.objective import decoder_of
+from unmask.support.arrays import save_array
 from unmask.support.durable import only_writer, replace_file, replaced_directory
 from unmask.support.errors import InputWarning, UserError, refuse_idle
 from unmask.support.fingerprint import fingerprint_values
 from unmask.support.messages import argument
-from unmask.support.tensor_file import save_array
 from unmask.tasks.classification import Classification
 from unmask.tasks.regression import Regression
 
