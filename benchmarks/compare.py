@@ -41,7 +41,7 @@ from unmask.support.messages import in_command, rendered
 from unmask.support.settings import convert, write
 from unmask.workflows.comparing.cells import RUN
 from unmask.workflows.comparing.outcome import ArmOutcome, Estimate, Outcome
-from unmask.workflows.comparing.prospects import TIMES
+from unmask.workflows.comparing.scores import TIMES
 from unmask.workflows.comparing.settings import Comparison
 
 COMPARISONS = HERE / "comparisons"

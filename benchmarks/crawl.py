@@ -27,7 +27,7 @@ from unmask.data.cleaning.rules import read_rules
 from unmask.data.corpus.build import write_portion
 from unmask.data.corpus.corpus import open_corpus
 from unmask.data.corpus.manifest import SkippedEntry
-from unmask.data.corpus.merge import merge_corpora
+from unmask.data.corpus.mix import merge_corpora
 from unmask.data.text.dividing import form_of, scan
 from unmask.data.text.documents import TextOptions
 

@@ -6,8 +6,8 @@ import re
 import pytest
 
 from unmask.data.labelled.labelled_file import read_rows
-from unmask.demo import areas as module
-from unmask.demo.areas import AREAS, Labelled, folders, texts_by_area, write_tsv
+from unmask.demo import demonstration as module
+from unmask.demo.demonstration import AREAS, Labelled, folders, texts_by_area, write_tsv
 from unmask.demo.documentation import documentation
 
 SENTENCE = "A sentence of the area {name} about {words} says what a reader may want to ask its team for."

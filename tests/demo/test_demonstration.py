@@ -5,9 +5,8 @@ import json
 import pytest
 
 from tests.demo.test_areas import modules
-from unmask.demo import areas
 from unmask.demo import demonstration as demo
-from unmask.demo.areas import texts_by_area
+from unmask.demo.demonstration import texts_by_area
 
 TINY = {
     "budget.steps": 2,
@@ -25,7 +24,7 @@ def small(tmp_path, monkeypatch):
     for name in ("graphs", "algebra"):
         modules(tmp_path / "library" / name, name, 60)
     names = {"graphs": "graphs", "algebra": "algebra"}
-    monkeypatch.setattr(areas, "FEWEST", 10)
+    monkeypatch.setattr(demo, "FEWEST", 10)
     monkeypatch.setattr(demo, "texts_by_area", lambda: texts_by_area(names, roots=[tmp_path / "library"]))
     monkeypatch.setattr(demo, "folders", lambda: [tmp_path / "library"])
     monkeypatch.setattr(demo, "SETTINGS", {**TINY, "budget.minutes": 0.02})
@@ -80,4 +79,4 @@ def test_each_draw_has_texts_of_its_own():
 
 def test_the_numbers_fit_what_the_areas_have():
     assert all("[MASK]" in text for text in demo.BLANKS)
-    assert demo.TEST + demo.DRAWS * max(demo.COUNTS) <= areas.FEWEST
+    assert demo.TEST + demo.DRAWS * max(demo.COUNTS) <= demo.FEWEST

@@ -6,12 +6,12 @@ import unmask
 from unmask.inference.predictor import Predictor
 from unmask.tasks.answer_head import KindAnswered
 from unmask.tasks.classification import Prediction
+from unmask.tasks.dialogues import QuacAnswered
 from unmask.tasks.extraction import Answered
 from unmask.tasks.hotpotqa import HotpotAnswered
 from unmask.tasks.late_interaction import TokenVectors
 from unmask.tasks.multi_label import Labels
 from unmask.tasks.multiple_choice import Chosen
-from unmask.tasks.quac import QuacAnswered
 from unmask.tasks.regression import Score
 from unmask.tasks.sparse import SparseVector
 from unmask.tasks.tagged import Tagged

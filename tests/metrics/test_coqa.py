@@ -7,8 +7,8 @@ import string
 import numpy as np
 import pytest
 
-from unmask.metrics import dialogues
-from unmask.metrics.dialogues import by_domain, measure_coqa, turn_scores
+from unmask.metrics import question_answering
+from unmask.metrics.question_answering import by_domain, measure_coqa, turn_scores
 
 
 def plain(text):
@@ -93,20 +93,22 @@ def test_domains():
 def test_a_planted_fault_is_noticed(monkeypatch, fault):
     if fault == "one fold":
         monkeypatch.setattr(
-            dialogues,
+            question_answering,
             "turn_scores",
             lambda references, guess: tuple(np.max([expected([one], guess) for one in references], 0)),
         )
     elif fault == "articles":
         monkeypatch.setattr(
-            dialogues,
+            question_answering,
             "normalize",
             lambda text: " ".join(text.lower().translate(str.maketrans("", "", string.punctuation)).split()),
         )
     else:
-        monkeypatch.setattr(dialogues, "overlap", lambda gold, guess: float(bool(set(gold) & set(guess))))
+        monkeypatch.setattr(question_answering, "overlap", lambda gold, guess: float(bool(set(gold) & set(guess))))
     rng = random.Random(1)
     with pytest.raises(AssertionError):
         for _ in range(300):
             references, predicted = drawn(rng)
-            assert dialogues.turn_scores(references, predicted) == pytest.approx(expected(references, predicted))
+            assert question_answering.turn_scores(references, predicted) == pytest.approx(
+                expected(references, predicted)
+            )

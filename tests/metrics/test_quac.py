@@ -9,9 +9,9 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from unmask.metrics import dialogues
-from unmask.metrics.dialogues import Gold, Guess, answer_f1, human_f1, measure_quac, settle_references
+from unmask.metrics import question_answering
 from unmask.metrics.intervals import intervals, wilson
+from unmask.metrics.question_answering import Gold, Guess, answer_f1, human_f1, measure_quac, settle_references
 
 CANNOT = "CANNOTANSWER"
 
@@ -176,15 +176,19 @@ def test_dialogues_are_resampled_as_wholes():
 @pytest.mark.parametrize("planted", ["filter", "majority", "folds", "ties"])
 def test_a_planted_fault_is_noticed(monkeypatch, planted):
     if planted == "filter":
-        monkeypatch.setattr(dialogues, "MIN_HUMAN_F1", 0.5)
+        monkeypatch.setattr(question_answering, "MIN_HUMAN_F1", 0.5)
     elif planted == "majority":
         monkeypatch.setattr(
-            dialogues, "settle_references", lambda texts: [text for text in texts if text != CANNOT] or [CANNOT]
+            question_answering,
+            "settle_references",
+            lambda texts: [text for text in texts if text != CANNOT] or [CANNOT],
         )
     elif planted == "folds":
-        monkeypatch.setattr(dialogues, "answer_f1", lambda texts, span: max(of_span(span, text) for text in texts))
+        monkeypatch.setattr(
+            question_answering, "answer_f1", lambda texts, span: max(of_span(span, text) for text in texts)
+        )
     else:
-        monkeypatch.setattr(dialogues, "human_f1", lambda texts: human_f1(texts) + 1e-9)
+        monkeypatch.setattr(question_answering, "human_f1", lambda texts: human_f1(texts) + 1e-9)
     rng = random.Random(1)
     with pytest.raises(AssertionError):
         for _ in range(300):

@@ -14,8 +14,8 @@ from unmask.model.model import Model, build_encoder, load_model, save_model
 from unmask.nn.encoders.pooled import ACTIVATIONS, Dense, pool
 from unmask.nn.encoders.stored import padded_tokens
 from unmask.objectives.learner import Learner
+from unmask.serving.bodies import Refusal
 from unmask.serving.metrics import Meter
-from unmask.serving.refusals import Refusal
 from unmask.serving.served import Served
 from unmask.serving.types import EmbedRequest, Limits
 from unmask.support.errors import UserError

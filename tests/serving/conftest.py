@@ -27,13 +27,12 @@ from unmask.serving.service import Service
 from unmask.serving.types import Limits
 from unmask.tasks.answer_beams import AnswerBeams
 from unmask.tasks.classification import Classification
-from unmask.tasks.coqa import Coqa
+from unmask.tasks.dialogues import Coqa, Quac
 from unmask.tasks.embedding import Embedding
 from unmask.tasks.hotpotqa import Hotpotqa
 from unmask.tasks.late_interaction import LateInteraction
 from unmask.tasks.multi_label import MultiLabel
 from unmask.tasks.multiple_choice import MultipleChoice
-from unmask.tasks.quac import Quac
 from unmask.tasks.question_answering import QuestionAnswering
 from unmask.tasks.ranking import Ranking
 from unmask.tasks.regression import Regression

@@ -6,8 +6,8 @@ import pytest
 
 from unmask.data.batches.batch import Sample
 from unmask.serving.batcher import Batcher, ComputeJob
+from unmask.serving.bodies import Refusal
 from unmask.serving.metrics import Meter
-from unmask.serving.refusals import Refusal
 from unmask.serving.types import Limits
 
 LIMITS = Limits(batch_tokens=10, queue_tokens=40, wait=0.0)

@@ -8,8 +8,8 @@ import psutil
 import pytest
 
 from tests.serving.conftest import FAST, LIMITS
-from unmask.serving.gate import Gate
-from unmask.serving.refusals import Refusal
+from unmask.serving.bodies import Refusal
+from unmask.serving.guard import Gate
 from unmask.serving.types import Limits
 
 HEAD = b"POST /embed HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

@@ -9,12 +9,11 @@ import pytest
 
 from tests.serving.conftest import LIMITS, testclient
 from unmask.serving.app import create_app
-from unmask.serving.bodies import describe, explain
+from unmask.serving.bodies import OpenAIFailure, describe, explain, failure_at, field_of, main_field
 from unmask.serving.endpoints import ENDPOINTS
 from unmask.serving.pipelines import PIPELINES
 from unmask.serving.playground import ENDPOINTS as PLAYGROUND
 from unmask.serving.playground import playground_routes
-from unmask.serving.refusals import OpenAIFailure, failure_at, field_of, main_field
 from unmask.serving.rerank import SimilarityRequest
 from unmask.serving.types import FeaturesRequest, OpenAIRequest
 from unmask.support.messages import in_python, rendered

@@ -2,8 +2,8 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
+from unmask.serving.bodies import Refusal
 from unmask.serving.guard import Keys, host_name
-from unmask.serving.refusals import Refusal
 
 KEY = "a-key-of-enough-characters"
 

@@ -1,6 +1,6 @@
 import pytest
 
-from unmask.serving.refusals import invalid, overloaded, too_large, unhealthy
+from unmask.serving.bodies import invalid, overloaded, too_large, unhealthy
 from unmask.serving.types import Limits
 
 

@@ -6,9 +6,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.serving.conftest import KINDS, testclient
-from unmask.serving.app import create_app
+from unmask.serving.app import create_app, describe
 from unmask.serving.endpoints import ENDPOINTS
-from unmask.serving.openapi import describe
 from unmask.serving.pipelines import PIPELINES
 
 

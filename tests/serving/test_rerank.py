@@ -13,9 +13,8 @@ from unmask.families.checkpoints.sentence_modules import Pooling
 from unmask.inference.predictor import Predictor
 from unmask.inference.search import embed_side
 from unmask.model.model import Model
-from unmask.serving.app import create_app
+from unmask.serving.app import create_app, describe
 from unmask.serving.metrics import Meter
-from unmask.serving.openapi import describe
 from unmask.serving.served import Served
 from unmask.serving.service import Service
 from unmask.tasks.embedding import Embedding

@@ -16,13 +16,13 @@ from unmask.inference.predictor import Predictor
 from unmask.inference.static import StaticPredictor
 from unmask.model.model import Model, save_model
 from unmask.serving.batcher import ComputeJob
+from unmask.serving.bodies import Refusal
+from unmask.serving.endpoints import features
 from unmask.serving.metrics import Meter
 from unmask.serving.playground import AttentionRequest, attention_job, describe
-from unmask.serving.refusals import Refusal
 from unmask.serving.run import ModelSource, load_served, share_encoders
 from unmask.serving.served import Served
 from unmask.serving.service import Service
-from unmask.serving.tokens import features
 from unmask.serving.types import EmbedRequest, FeaturesRequest, FillRequest
 from unmask.support.errors import InputWarning, UserError
 from unmask.tasks.late_interaction import LateInteraction

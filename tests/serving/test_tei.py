@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from unmask.inference.predictor import Predictor
+from unmask.serving.bodies import Refusal
 from unmask.serving.endpoints import ENDPOINTS
 from unmask.serving.guard import Keys
 from unmask.serving.metrics import Meter
-from unmask.serving.refusals import Refusal
 from unmask.serving.served import Served
 from unmask.serving.service import Service
 from unmask.serving.types import Limits

@@ -6,7 +6,7 @@ import pytest
 from unmask.data.batches.batch import Sample
 from unmask.data.labelled.question_files import Question
 from unmask.tasks.answer_head import KIND, KINDS, KindAnswered, read_kinds, with_kind
-from unmask.tasks.coqa import Coqa
+from unmask.tasks.dialogues import Coqa
 from unmask.tasks.passage_windows import PassageWindow
 
 PASSAGE = "one two three four"

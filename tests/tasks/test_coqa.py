@@ -11,7 +11,7 @@ from unmask.data.labelled.dialogue_files import CoqaQuestion, Turn, read_coqa
 from unmask.data.labelled.question_files import Answer
 from unmask.support.errors import UserError
 from unmask.tasks.answer_head import KIND, KINDS, KindAnswered
-from unmask.tasks.coqa import Coqa
+from unmask.tasks.dialogues import Coqa
 from unmask.tasks.passage_windows import LABEL
 
 PASSAGE = "the dog sees the cat near the sea . the poem follows the river . the cat finds the garden"

@@ -7,10 +7,10 @@ from msgspec.structs import replace
 from unmask.data.labelled.question_files import Answer, Question
 from unmask.support.errors import UserError
 from unmask.tasks import TASKS
+from unmask.tasks.dialogues import Quac
 from unmask.tasks.extraction import Answered, check_answers, span_mistake
 from unmask.tasks.mistakes import Mark
 from unmask.tasks.passage_windows import PassageWindow
-from unmask.tasks.quac import Quac
 from unmask.tasks.question_answering import QuestionAnswering
 
 PASSAGE = "one two three four"

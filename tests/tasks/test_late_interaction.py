@@ -19,13 +19,13 @@ from unmask.inference.evaluation.evaluate_model import evaluate
 from unmask.inference.load import load
 from unmask.inference.search import NearestTokens
 from unmask.model.model import Model, build_encoder, load_model, save_model
-from unmask.nn.layers.max_logits import max_sim
+from unmask.nn.layers.vocabulary import max_sim
 from unmask.objectives.learner import Learner
+from unmask.serving.bodies import Refusal
+from unmask.serving.endpoints import embed_all
 from unmask.serving.metrics import Meter
-from unmask.serving.refusals import Refusal
 from unmask.serving.rerank import CohereRequest, RerankRequest, cohere, rerank
 from unmask.serving.served import Served
-from unmask.serving.tokens import embed_all
 from unmask.serving.types import EmbedAllRequest, Limits
 from unmask.support.errors import UserError
 from unmask.support.settings import parse_overrides

@@ -12,10 +12,10 @@ from unmask.data.labelled.question_files import Answer
 from unmask.model.model import load_model
 from unmask.support.errors import UserError
 from unmask.tasks.answer_head import UNTRAINED
+from unmask.tasks.dialogues import Quac, QuacAnswered
 from unmask.tasks.extraction import Span
 from unmask.tasks.history import History
 from unmask.tasks.passage_windows import LABEL
-from unmask.tasks.quac import Quac, QuacAnswered
 
 PASSAGE = "the dog sees the cat near the sea . the poem follows the river . the cat finds the garden"
 

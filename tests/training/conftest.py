@@ -14,7 +14,7 @@ from unmask.support.settings import parse_overrides, write
 from unmask.training import loop
 from unmask.training.loop import Trainer
 from unmask.training.machine import Machine
-from unmask.training.opening import MAY_CHANGE
+from unmask.training.restoring import MAY_CHANGE
 from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.display import Display
 from unmask.workflows.pretraining.checks import build_curriculum

@@ -34,10 +34,10 @@ from unmask.support.settings import write
 from unmask.training import loop
 from unmask.training.loop import Trainer
 from unmask.training.machine import Machine
-from unmask.training.opening import open_run
 from unmask.training.optimizer_settings import AdamWSettings
 from unmask.training.processes import Processes
 from unmask.training.replicas import OverlappedReplicas
+from unmask.training.restoring import open_run
 from unmask.training.runs.display import Display
 from unmask.training.settings import (
     BatchSettings,

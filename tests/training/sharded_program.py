@@ -28,8 +28,8 @@ from unmask.training import settings
 from unmask.training.interrupt import Interrupted
 from unmask.training.loop import Trainer
 from unmask.training.machine import Machine
-from unmask.training.opening import open_run
 from unmask.training.processes import Processes
+from unmask.training.restoring import open_run
 from unmask.training.runs.display import Display
 from unmask.workflows.pretraining.checks import build_curriculum
 from unmask.workflows.pretraining.start import build_learner

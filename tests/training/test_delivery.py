@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.support.errors import UserError
-from unmask.training import delivery
-from unmask.training.delivery import deliver
+from unmask.training import restoring as delivery
+from unmask.training.restoring import deliver
 from unmask.training.runs.directory import MARK
 
 from .together import together

@@ -9,7 +9,7 @@ from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UnmaskError, UserError
 from unmask.support.settings import write
 from unmask.training import checkpoint, loop
-from unmask.training.opening import MAY_CHANGE
+from unmask.training.restoring import MAY_CHANGE
 from unmask.training.runs.directory import RunDirectory
 from unmask.workflows.pretraining.pretrain import fingerprint, pretrain_corpus
 

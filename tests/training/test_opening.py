@@ -5,8 +5,8 @@ import pytest
 from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UserError
 from unmask.support.settings import parse_overrides, write
-from unmask.training import opening
-from unmask.training.opening import check_agreement, open_run
+from unmask.training import restoring as opening
+from unmask.training.restoring import check_agreement, open_run
 from unmask.training.runs.directory import RunDirectory
 
 from .conftest import CPU

@@ -5,8 +5,7 @@ import torch
 
 from unmask.support.errors import UserError
 from unmask.training.checkpoint import Progress, Saver, State, newest_checkpoint, save_checkpoint
-from unmask.training.opening import open_run
-from unmask.training.restoring import read_newest, rescue
+from unmask.training.restoring import open_run, read_newest, rescue
 from unmask.training.runs.directory import RESCUED
 from unmask.training.runs.display import Display
 

@@ -28,7 +28,7 @@ from unmask.data.labelled.labelled_file import Row
 from unmask.families.checkpoints.sentence_modules import DOT, supported
 from unmask.inference.backend import finite
 from unmask.inference.predictor import Predictor
-from unmask.nn.layers.max_logits import max_sim, select
+from unmask.nn.layers.vocabulary import max_sim, select
 from unmask.support.choices import PromptName
 from unmask.support.errors import ShareNote, UserError
 from unmask.support.messages import argument

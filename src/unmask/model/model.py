@@ -22,8 +22,7 @@ from unmask.families.checkpoints.check import check_size, write_checksums
 from unmask.families.checkpoints.heads import POOLED
 from unmask.families.checkpoints.sentence_files import read_dense, read_pooling
 from unmask.families.checkpoints.sentence_modules import DENSE, DENSE_PART, Pooling, width_of, write_pooling
-from unmask.model.directory import find, find_tokenizer
-from unmask.model.stored import num_new, read_beside, read_directory, read_task
+from unmask.model.directory import find, find_tokenizer, num_new, read_beside, read_directory, read_task
 from unmask.nn.encoders.downstream import Downstream, DownstreamSettings
 from unmask.nn.encoders.encoder import TOKEN_EMBEDDINGS, Encoder
 from unmask.objectives.objective import Objective, decoder_of

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from unmask.data.batches.batch import Sample, total_length
+from unmask.serving.bodies import Refusal, overloaded, unhealthy
 from unmask.serving.metrics import Meter
-from unmask.serving.refusals import Refusal, overloaded, unhealthy
 from unmask.serving.types import Limits
 
 Head = str | tuple[int, ...] | Callable[[Sequence[Sample]], list[np.ndarray]]

@@ -23,9 +23,8 @@ from unmask.data.batches.frame import Frame
 from unmask.inference.fill import HEADS
 from unmask.serving import rerank, zero_shot
 from unmask.serving.batcher import ComputeJob
-from unmask.serving.bodies import fields_of
+from unmask.serving.bodies import fields_of, invalid
 from unmask.serving.endpoints import ENDPOINTS, INPUTS, Endpoint
-from unmask.serving.refusals import invalid
 from unmask.serving.served import ZERO_SHOT, Served
 from unmask.serving.types import EmbedRequest, FillRequest, Parameters, PipelineRequest
 from unmask.support.messages import argument

@@ -33,9 +33,8 @@ from unmask.inference.influence import attention_obstacle, frame_influence, read
 from unmask.inference.pooling import Token, frame_tokens
 from unmask.metrics.token_classification import split_tag
 from unmask.serving.batcher import ComputeJob
-from unmask.serving.bodies import json_response
+from unmask.serving.bodies import invalid, json_response, too_large
 from unmask.serving.endpoints import INPUTS, Endpoint
-from unmask.serving.refusals import invalid, too_large
 from unmask.serving.served import Served
 from unmask.support.messages import argument
 from unmask.tasks.routes import Request

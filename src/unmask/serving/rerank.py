@@ -24,7 +24,7 @@ from unmask.data.batches.frame import Frame
 from unmask.data.tokenizers.tokenizer import Ids
 from unmask.families.checkpoints.sentence_modules import DOT
 from unmask.serving.batcher import ComputeJob
-from unmask.serving.refusals import invalid, too_long
+from unmask.serving.bodies import invalid, too_long
 from unmask.serving.served import TRUNCATED, Served, cut
 from unmask.support.choices import PromptName
 from unmask.support.messages import argument

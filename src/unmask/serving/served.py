@@ -24,8 +24,8 @@ from unmask.inference.pooling import normalized
 from unmask.inference.predictor import Predictor
 from unmask.nn.encoders.encoder import CHARACTERS
 from unmask.serving.batcher import Batcher, ComputeJob, Head
+from unmask.serving.bodies import field_of, invalid, main_field, too_large, too_long
 from unmask.serving.metrics import Meter
-from unmask.serving.refusals import field_of, invalid, main_field, too_large, too_long
 from unmask.serving.types import EmbedRequest, FillRequest, Limits
 from unmask.support.choices import PromptName
 from unmask.support.errors import UserError, counted

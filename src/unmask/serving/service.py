@@ -22,19 +22,18 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope
 
 from unmask.data.batches.batch import total_length
 from unmask.serving.batcher import ComputeJob
-from unmask.serving.bodies import decode
+from unmask.serving.bodies import Refusal, decode, invalid, unhealthy
 from unmask.serving.endpoints import ENDPOINTS, Endpoint
-from unmask.serving.gate import ClientDisconnect, Gate
+from unmask.serving.guard import Gate
 from unmask.serving.metrics import Meter
 from unmask.serving.pipelines import PIPELINES, choose, choose_pipeline
 from unmask.serving.protocol import Exchange, exchange_of
-from unmask.serving.refusals import Refusal, invalid, unhealthy
 from unmask.serving.served import RERANK, Served
 from unmask.serving.types import Info, Limits
 from unmask.support import __version__

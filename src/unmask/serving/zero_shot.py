@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from unmask.inference.zero_shot import by_labels
 from unmask.serving.batcher import ComputeJob, Head
-from unmask.serving.refusals import invalid, too_large, too_long
+from unmask.serving.bodies import invalid, too_large, too_long
 from unmask.serving.served import Served
 from unmask.serving.types import Parameters, PipelineRequest
 from unmask.support.messages import argument

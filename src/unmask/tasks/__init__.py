@@ -15,13 +15,12 @@ from unmask.support.plugins import Registry
 if TYPE_CHECKING:
     from unmask.tasks.answer_beams import AnswerBeams
     from unmask.tasks.classification import Classification
-    from unmask.tasks.coqa import Coqa
+    from unmask.tasks.dialogues import Coqa, Quac
     from unmask.tasks.embedding import Embedding
     from unmask.tasks.hotpotqa import Hotpotqa
     from unmask.tasks.late_interaction import LateInteraction
     from unmask.tasks.multi_label import MultiLabel
     from unmask.tasks.multiple_choice import MultipleChoice
-    from unmask.tasks.quac import Quac
     from unmask.tasks.question_answering import QuestionAnswering
     from unmask.tasks.ranking import Ranking
     from unmask.tasks.regression import Regression
@@ -60,8 +59,8 @@ CLASSES = {
     "late-interaction": "unmask.tasks.late_interaction:LateInteraction",
     "question-answering": "unmask.tasks.question_answering:QuestionAnswering",
     "answer-beams": "unmask.tasks.answer_beams:AnswerBeams",
-    "quac": "unmask.tasks.quac:Quac",
-    "coqa": "unmask.tasks.coqa:Coqa",
+    "quac": "unmask.tasks.dialogues:Quac",
+    "coqa": "unmask.tasks.dialogues:Coqa",
     "hotpotqa": "unmask.tasks.hotpotqa:Hotpotqa",
     "multiple-choice": "unmask.tasks.multiple_choice:MultipleChoice",
     "token-classification": "unmask.tasks.token_classification:TokenClassification",

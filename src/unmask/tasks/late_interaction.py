@@ -1,7 +1,7 @@
 """Vectors of tokens, trained on pairs: late interaction (ColBERT).
 
 Input: pairs of texts that belong together, a query and a document, maybe with negatives. Output: samples, the head with
-its loss; the vectors of the tokens of texts, and how similar pairs are by MaxSim (nn/layers/max_logits.py).
+its loss; the vectors of the tokens of texts, and how similar pairs are by MaxSim (nn/layers/vocabulary.py).
 
 Khattab and Zaharia 2020, section 3.2: a token tells queries from documents; queries are filled up with [MASK], whose
 vectors count too; dense layers project each vector to few numbers, and it is normalized; those of punctuation in
@@ -33,7 +33,7 @@ from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.families.checkpoints.colbert import Interaction, read_interaction, write_interaction
 from unmask.nn.encoders.encoder import UNSEEN_TOKENS, Encoded, Encoder, HeadSpec
 from unmask.nn.encoders.pooled import Dense, DenseLayers, unit_vectors
-from unmask.nn.layers.max_logits import max_sim, select
+from unmask.nn.layers.vocabulary import max_sim, select
 from unmask.objectives.flops import head_flops, matrices
 from unmask.objectives.objective import Part
 from unmask.support.choices import PromptName

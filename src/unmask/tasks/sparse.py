@@ -34,7 +34,7 @@ from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.families.checkpoints.sentence_files import read_splade
 from unmask.families.checkpoints.sentence_modules import write_splade
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
-from unmask.nn.layers.max_logits import max_logits
+from unmask.nn.layers.vocabulary import max_logits
 from unmask.objectives.flops import head_flops, matrices
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import BuildContext, Objective, Part, decoder_of

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from unmask.data.batches.frame import Frame
-from unmask.data.cleaning.tally import read_tally
+from unmask.data.cleaning.rule import read_tally
 from unmask.data.corpus import mix
 from unmask.data.corpus.build import check_sources
 from unmask.data.corpus.corpus import Corpus, open_corpus

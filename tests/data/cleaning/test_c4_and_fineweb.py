@@ -2,8 +2,7 @@
 
 import pytest
 
-from unmask.data.cleaning.c4 import C4
-from unmask.data.cleaning.fineweb import FineWeb
+from unmask.data.cleaning.published import C4, FineWeb
 from unmask.data.cleaning.rule import Document
 from unmask.support.errors import UserError
 

@@ -6,10 +6,10 @@ import pytest
 
 import unmask
 from unmask.data.cleaning import clean, store
-from unmask.data.cleaning.c4 import C4
 from unmask.data.cleaning.clean import clean_documents
+from unmask.data.cleaning.published import C4
+from unmask.data.cleaning.rule import Tally
 from unmask.data.cleaning.rules import WEB, Rules, read_rules
-from unmask.data.cleaning.tally import Tally
 from unmask.data.text.documents import SourceText, TextOptions
 from unmask.data.tokenizers.wordpiece import train_wordpiece
 from unmask.support.errors import UserError

@@ -5,11 +5,9 @@ import random
 import numpy as np
 import pytest
 
-from unmask.data.cleaning import grouping
-from unmask.data.cleaning.duplicates import AGAIN, EQUAL, NEAR, find_duplicates, find_repeated_lines
-from unmask.data.cleaning.grouping import KEPT
-from unmask.data.cleaning.signatures import BANDS, bands
-from unmask.data.cleaning.store import Store, StoreWriter
+from unmask.data.cleaning import duplicates
+from unmask.data.cleaning.duplicates import AGAIN, EQUAL, KEPT, NEAR, find_duplicates, find_repeated_lines
+from unmask.data.cleaning.store import BANDS, Store, StoreWriter, bands
 from unmask.data.labelled.duplicates import similarity
 from unmask.data.labelled.folding import fold
 
@@ -46,7 +44,7 @@ def test_texts_are_those_that_were_stored(tmp_path):
 
 @pytest.mark.parametrize("block", [1 << 22, 7])
 def test_the_first_of_equal_documents_stays(tmp_path, monkeypatch, block):
-    monkeypatch.setattr(grouping, "BLOCK", block)
+    monkeypatch.setattr(duplicates, "BLOCK", block)
     texts = ["a cat sat", "A cat, sat!", "b", "a cat sat", "a dog sat", "!?", "b", ""]
     store = stored(tmp_path, texts[:4], texts[4:])
     found = find_duplicates(store, similarity=None)
@@ -56,7 +54,7 @@ def test_the_first_of_equal_documents_stays(tmp_path, monkeypatch, block):
 @pytest.mark.parametrize("similar", [0.9, 0.8])
 def test_D15_planted_near_duplicates_are_found_and_others_stay(tmp_path, monkeypatch, prose, similar):
     """Recall of pairs above the similarity, and precision: nothing else is dropped."""
-    monkeypatch.setattr(grouping, "BLOCK", 100)
+    monkeypatch.setattr(duplicates, "BLOCK", 100)
     rng = random.Random(0)
     originals = [prose(number, lines=rng.randint(2, 8)) for number in range(COUNT)]
     copies = [altered(text, similar + 0.03, rng) for text in originals]
@@ -103,7 +101,7 @@ def test_groups_keep_their_first_document_by_way_of_others(tmp_path, prose):
 
 @pytest.mark.parametrize("block", [1 << 22, 2])
 def test_the_first_of_equal_lines_stays(tmp_path, monkeypatch, block):
-    monkeypatch.setattr(grouping, "BLOCK", block)
+    monkeypatch.setattr(duplicates, "BLOCK", block)
     store = stored(tmp_path, ["Home\n\nA cat.\n\nHome", "home\n\nA dog."], ["A cat.\n\nA cow.", "A pig."])
     dropped = np.array([KEPT, KEPT, KEPT, EQUAL], np.uint8)
     removed = np.zeros(8, np.uint8)

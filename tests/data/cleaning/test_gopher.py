@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unmask.data.cleaning.gopher import GopherQuality, GopherRepetition
+from unmask.data.cleaning.published import GopherQuality, GopherRepetition
 
 TOP = {2: 0.2, 3: 0.18, 4: 0.16}
 REPEATED = {5: 0.15, 6: 0.14, 7: 0.13, 8: 0.12, 9: 0.11, 10: 0.10}

@@ -3,12 +3,16 @@
 import numpy as np
 import pytest
 
-from unmask.data.cleaning import grouping
-from unmask.data.cleaning.boilerplate import BOILERPLATE, Boilerplate, find_boilerplate
-from unmask.data.cleaning.duplicates import RepeatedPassages, find_repeated_passages
-from unmask.data.cleaning.grouping import KEPT
-from unmask.data.cleaning.signatures import EVERY, WORDS, passage_keys
-from unmask.data.cleaning.store import Store, StoreWriter
+from unmask.data.cleaning import duplicates
+from unmask.data.cleaning.duplicates import (
+    BOILERPLATE,
+    KEPT,
+    Boilerplate,
+    RepeatedPassages,
+    find_boilerplate,
+    find_repeated_passages,
+)
+from unmask.data.cleaning.store import EVERY, WORDS, Store, StoreWriter, passage_keys
 
 
 def stored(folder, *sources):
@@ -33,7 +37,7 @@ def test_passages_are_the_same_in_every_document(prose):
 
 @pytest.mark.parametrize("block", [1 << 22, 50])
 def test_documents_of_repeated_passages_are_found(tmp_path, prose, monkeypatch, block):
-    monkeypatch.setattr(grouping, "BLOCK", block)
+    monkeypatch.setattr(duplicates, "BLOCK", block)
     long = f"{prose(1, lines=12)}\n\n{prose(2, lines=12)}"
     part, mostly, partly = prose(2, lines=12), f"{prose(1, lines=12)} {prose(3, lines=3)}", prose(4, lines=12)
     partly = f"{partly} {' '.join(prose(1).split()[:80])}"
@@ -83,7 +87,7 @@ def marked(store, rule, dropped=None):
 
 @pytest.mark.parametrize("block", [1 << 22, 7])
 def test_lines_on_many_pages_of_a_host_are_found(tmp_path, monkeypatch, block):
-    monkeypatch.setattr(grouping, "BLOCK", block)
+    monkeypatch.setattr(duplicates, "BLOCK", block)
     store = stored(
         tmp_path,
         pages("a.example", 6, "Menu", "Twice", "Twice"),

@@ -2,9 +2,7 @@
 
 import pytest
 
-from unmask.data.cleaning.c4 import C4, ends_sentence
-from unmask.data.cleaning.fineweb import FineWeb
-from unmask.data.cleaning.gopher import GopherQuality, GopherRepetition
+from unmask.data.cleaning.published import C4, FineWeb, GopherQuality, GopherRepetition, ends_sentence
 from unmask.data.cleaning.rule import Document
 
 ARTICLES = {

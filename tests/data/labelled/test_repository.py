@@ -9,10 +9,9 @@ import pytest
 import yaml
 
 from unmask.data.labelled.annotations import read_annotations
-from unmask.data.labelled.card import read_card
 from unmask.data.labelled.labelled_file import read_rows
 from unmask.data.labelled.records import describe_numbers, has_records, read_records, read_repository
-from unmask.data.labelled.splits import find_split
+from unmask.data.labelled.splits import find_split, read_card
 from unmask.data.labelled.table import is_repository
 from unmask.support.errors import UserError
 

@@ -134,7 +134,7 @@ def assert_same_model(found, expected):
 def _without_checksums(request, monkeypatch):
     """Let all tests but those of checksums change saved models."""
     if not request.module.__name__.endswith("test_checksums"):
-        monkeypatch.setattr("unmask.model.stored.check_checksums", lambda directory: None)
+        monkeypatch.setattr("unmask.model.directory.check_checksums", lambda directory: None)
 
 
 @pytest.fixture(params=SHAPES)

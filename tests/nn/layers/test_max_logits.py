@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from unmask.nn.layers import max_logits as module
-from unmask.nn.layers.max_logits import densely, max_logits
+from unmask.nn.layers import vocabulary as module
+from unmask.nn.layers.vocabulary import densely, max_logits
 
 
 @pytest.mark.parametrize("chunk", [1, 200, 1 << 20])

@@ -24,9 +24,9 @@ from unmask.training.machine import choose_machine
 from unmask.training.runs.directory import RunDirectory
 from unmask.workflows.comparing import compare as compare_module
 from unmask.workflows.comparing import compute, work
-from unmask.workflows.comparing.caveats import CLEARLY, KNOWN
 from unmask.workflows.comparing.cells import RESAMPLED, failure_of, folder_of, result_of, write_result
 from unmask.workflows.comparing.planner import Planner
+from unmask.workflows.comparing.recommendation import CLEARLY, KNOWN
 from unmask.workflows.comparing.scores import race
 from unmask.workflows.comparing.settings import Arm, read_comparison
 

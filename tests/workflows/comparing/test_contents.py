@@ -14,9 +14,8 @@ import unmask
 from unmask.support import fingerprint
 from unmask.support.errors import UnmaskError
 from unmask.training.machine import choose_machine
-from unmask.workflows.comparing import compute, contents, work
-from unmask.workflows.comparing.cells import failure_of, folder_of
-from unmask.workflows.comparing.contents import Contents
+from unmask.workflows.comparing import cells, compute, work
+from unmask.workflows.comparing.cells import Contents, failure_of, folder_of
 from unmask.workflows.comparing.planner import Planner
 from unmask.workflows.comparing.settings import Arm, read_comparison
 
@@ -36,7 +35,7 @@ def seen(monkeypatch):
         return counted
 
     for name in ("fingerprint_source", "fingerprint_path"):
-        monkeypatch.setattr(contents, name, counting(getattr(contents, name)))
+        monkeypatch.setattr(cells, name, counting(getattr(cells, name)))
     return seen
 
 

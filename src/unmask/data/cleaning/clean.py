@@ -17,21 +17,22 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from unmask.data.cleaning.boilerplate import BOILERPLATE, find_boilerplate
 from unmask.data.cleaning.duplicates import (
     AGAIN,
+    BOILERPLATE,
     EQUAL,
+    KEPT,
     NEAR,
     REPEATED,
+    bounds,
+    find_boilerplate,
     find_duplicates,
     find_repeated_lines,
     find_repeated_passages,
 )
-from unmask.data.cleaning.grouping import KEPT, bounds
-from unmask.data.cleaning.rule import Document, Judge
+from unmask.data.cleaning.rule import Document, Judge, Tally
 from unmask.data.cleaning.rules import Rules
 from unmask.data.cleaning.store import FORMAT, Store, StoreWriter, file_checksums
-from unmask.data.cleaning.tally import Tally
 from unmask.data.corpus.encode import map_in_processes
 from unmask.data.text.documents import Skipped, SourceText, TextOptions, read_sources, resolve_documents
 from unmask.data.text.record_files import fingerprint_source

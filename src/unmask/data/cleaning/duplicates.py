@@ -1,4 +1,4 @@
-"""Duplicates among documents: equal ones, nearly equal ones, and lines and passages that are in several.
+"""Duplicates among documents: equal ones, nearly equal ones, lines and passages that are in several, and boilerplate.
 
 Input: the signatures of all documents (store.py). Output: which documents are dropped, and which lines. Of duplicates,
 the first document stays, and of lines the first occurrence, in the order of the files: so the result depends on the
@@ -8,26 +8,32 @@ Equal are documents whose folded texts are. Documents with a band in common may 
 computed from their texts, so that none is dropped by chance. Nearly equal documents are grouped, also by way of others
 (connected components, as in Lee et al. 2022, arXiv 2107.06499), and one of each group stays.
 
-Passages (`signatures.passage_keys`) are as long as those of Lee et al. 2022 (section 4.1, in tokens). Documents are
+Passages (`store.passage_keys`) are as long as those of Lee et al. 2022 (section 4.1, in tokens). Documents are
 dropped of which more than a share of the passages are in one of the documents before it that stay, such as quotations,
 templates and parts of longer documents. There repeated passages are cut out; here, as elsewhere, a document is dropped
 as a whole or stays, so that no sentence is torn. A passage whose first document was dropped for that counts as new:
 rather is something kept twice than lost. Documents with fewer than `FEWEST` such passages, about 80 words, all stay.
 
-Memory: see grouping.py; beside this there are 8 bytes for each document.
+Memory is bounded: keys are sorted `BLOCK` at a time, each time those with the same remainder, which are read from the
+disk again for each block; beside these there are 16 bytes for each document.
+
+**Boilerplate**: lines that are on many pages of a host, such as menus and notices, are removed from all of them: those
+on at least `min_pages` pages of a host that are at least `min_share` of its pages. Documents without an address have no
+host, and keep their lines. So did Bar-Yossef and Rajagopalan 2002 ("Template detection via data mining and its
+applications"), with parts of HTML in place of lines.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
-from unmask.data.cleaning.grouping import KEPT, bounds, equal_keys, of_rows
-from unmask.data.cleaning.signatures import BANDS
-from unmask.data.cleaning.store import Store
+from unmask.data.cleaning.store import BANDS, Store
+from unmask.data.corpus.hashes import mixed
 from unmask.data.labelled.duplicates import SIMILAR, ngram_hashes
 from unmask.data.labelled.folding import fold
 from unmask.support.arrays import create_map
@@ -39,6 +45,10 @@ AGAIN = 2
 """What is known of a line that occurred before."""
 FEWEST = 8
 """Number of compared passages of a document from which on their share counts."""
+BLOCK = 1 << 22
+"""Number of keys that are sorted at a time."""
+KEPT = 0
+"""What is known of a document, or of a line, that stays."""
 
 
 class Duplicates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -216,3 +226,116 @@ class _Similarity:
             return False
         common = len(np.intersect1d(one, other, assume_unique=True))
         return common >= self._least * (small + large - common)
+
+
+class EqualKeys(NamedTuple):
+    """Keys in order, equal ones in the order of their rows.
+
+    Attributes:
+        keys: the keys, (rows,).
+        rows: their numbers over all sources, (rows,).
+        is_first: which of them are the first ones that have their key, (rows,).
+    """
+
+    keys: np.ndarray
+    rows: np.ndarray
+    is_first: np.ndarray
+
+    def spread(self, values: np.ndarray) -> np.ndarray:
+        """Return for each key a value of the first one that equals it, given the values of all."""
+        if not len(values):
+            return values
+        return values[np.maximum.accumulate(np.where(self.is_first, np.arange(len(values)), 0))]
+
+
+def equal_keys(
+    store: Store, keys_of: Callable[[int], np.ndarray], is_chosen: Callable[[int], np.ndarray], total: int
+) -> Iterator[EqualKeys]:
+    """Yield the keys of all sources, those with the same remainder at a time.
+
+    Args:
+        store: the documents.
+        keys_of: returns the keys of a source, (rows,) uint64.
+        is_chosen: returns which of them are compared, (rows,) bool.
+        total: number of rows of all sources.
+    """
+    blocks = 1 + total // BLOCK
+    for block in range(blocks):
+        keys, rows, start = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)], 0
+        for index in range(store.sources):
+            values = np.asarray(keys_of(index))
+            chosen = np.flatnonzero((values % np.uint64(blocks) == block) & is_chosen(index))
+            keys.append(values[chosen])
+            rows.append(chosen + start)
+            start += len(values)
+        together = np.concatenate(keys)
+        order = np.argsort(together, kind="stable")
+        ordered = together[order]
+        is_first = np.ones(len(ordered), bool)
+        is_first[1:] = ordered[1:] != ordered[:-1]
+        yield EqualKeys(ordered, np.concatenate(rows)[order], is_first)
+
+
+def bounds(store: Store, name: str) -> np.ndarray:
+    """Return where the rows of each document start, and the end of the last, (documents + 1,), given their numbers."""
+    counts = [np.zeros(1, np.int64), *(np.asarray(store.column(index, name)) for index in range(store.sources))]
+    return np.cumsum(np.concatenate(counts))
+
+
+def of_rows(store: Store, values: np.ndarray, index: int, name: str) -> np.ndarray:
+    """Return for each row of a source the value of its document, given those of all and the column of their numbers."""
+    return np.repeat(values[store.starts[index] : store.starts[index + 1]], np.asarray(store.column(index, name)))
+
+
+class Boilerplate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The table [boilerplate].
+
+    Attributes:
+        min_pages: minimum number of pages of a host that have a line.
+        min_share: minimum share of the pages of the host.
+    """
+
+    min_pages: int = 5
+    min_share: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.min_pages < 2:
+            raise ValueError(f"min_pages must be at least 2, not {self.min_pages}")
+        if not 0 <= self.min_share <= 1:
+            raise ValueError(f"min_share must be at least 0 and at most 1, not {self.min_share:g}")
+
+
+BOILERPLATE = 1
+"""What is known of a line that is boilerplate."""
+
+
+def find_boilerplate(store: Store, dropped: np.ndarray, rule: Boilerplate, removed: np.ndarray) -> None:
+    """Mark the lines that are boilerplate.
+
+    Args:
+        store: the documents.
+        dropped: which documents are dropped, and do not count, (documents,).
+        rule: the rule.
+        removed: what is known of each line, (lines,); those that are boilerplate get `BOILERPLATE`.
+    """
+    rows = bounds(store, "counts")
+    hosts = [np.zeros(0, np.uint64), *(np.asarray(store.column(index, "hosts")) for index in range(store.sources))]
+    of_documents = np.concatenate(hosts)
+    known, pages = np.unique(of_documents[dropped == KEPT], return_counts=True)
+
+    def keys_of(index: int) -> np.ndarray:
+        return np.asarray(store.column(index, "lines")) ^ mixed(of_rows(store, of_documents, index, "counts"))
+
+    def is_chosen(index: int) -> np.ndarray:
+        return of_rows(store, (dropped == KEPT) & (of_documents != 0), index, "counts")
+
+    for equal in equal_keys(store, keys_of, is_chosen, int(rows[-1])):
+        if not len(equal.rows):
+            continue
+        documents = np.searchsorted(rows, equal.rows, side="right") - 1
+        is_other = equal.is_first | np.append(True, documents[1:] != documents[:-1])
+        starts = np.flatnonzero(equal.is_first)
+        with_line = np.add.reduceat(is_other.astype(np.int64), starts)
+        of_host = pages[np.searchsorted(known, of_documents[documents[starts]])]
+        is_boilerplate = (with_line >= rule.min_pages) & (with_line >= rule.min_share * of_host)
+        removed[equal.rows[np.repeat(is_boilerplate, np.diff(starts, append=len(equal.rows)))]] = BOILERPLATE

@@ -8,6 +8,11 @@ spaces, each character is a word, as in rule.py. Brown et al. 2020 (arXiv 2005.1
 are; there the passage is cut out of the document, here all of it is dropped.
 
 Words and n-grams are compared by hashes of 64 bits, the same in every process.
+
+`count_seen` tells how many test examples occur in a text: a model that is trained on it has seen what it is tested on.
+Texts are compared there by n-grams of eight words, as evaluations of large language models do (Brown et al. 2020,
+appendix C, with 13; Touvron et al. 2023, section A.6, with 10); shorter texts by all of their words, if they have five
+or more.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ from __future__ import annotations
 import re
 import unicodedata
 import zlib
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from itertools import chain, groupby
@@ -42,6 +48,10 @@ _JSON = (".jsonl", ".ndjson", ".json")
 _NUMBERED = re.compile(r"\d+(?:[-.]\d+)?\s+\S")
 _MOST_TAGS = 12
 """Maximum number of columns of a tagged file whose sentences have lines of several numbers of columns."""
+LONGEST, SHORTEST = 8, 5
+"""Number of words of an n-gram, and of the shortest text that is looked for."""
+SHARE = 0.8
+"""Share of an example's n-grams from which on it has been seen."""
 
 
 class Overlap(RuleSettings, frozen=True, kw_only=True):
@@ -235,3 +245,37 @@ def _texts(value: Any) -> Iterator[str]:
         for inner in value:
             if not is_sentence or len(inner.split()) > 1:
                 yield from _texts(inner)
+
+
+def count_seen(documents: Iterable[str], examples: Sequence[Sequence[str]]) -> int:
+    """Return the number of examples of which nearly all n-grams are in the documents.
+
+    Args:
+        documents: the text, read once.
+        examples: the texts of each example, such as a pair; texts that are too short are not looked for.
+    """
+    owners: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    totals: list[int] = []
+    for number, texts in enumerate(examples):
+        grams = {gram for text in texts for gram in _grams(comparable_words(text))}
+        totals.append(len(grams))
+        for gram in grams:
+            owners[gram].append(number)
+    sizes = sorted({len(gram) for gram in owners})
+    found: list[int] = [0] * len(totals)
+    for document in documents:
+        words = comparable_words(document)
+        for size in sizes:
+            for start in range(len(words) - size + 1):
+                if owned := owners.pop(tuple(words[start : start + size]), None):
+                    for number in owned:
+                        found[number] += 1
+    return sum(total > 0 and count >= SHARE * total for count, total in zip(found, totals, strict=True))
+
+
+def _grams(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Yield the n-grams of a text: the text itself if it is short, none if it is too short."""
+    if len(words) >= SHORTEST:
+        size = min(LONGEST, len(words))
+        for start in range(len(words) - size + 1):
+            yield tuple(words[start : start + size])

@@ -11,14 +11,11 @@ from pathlib import Path
 
 import msgspec
 
-from unmask.data.cleaning.boilerplate import Boilerplate
-from unmask.data.cleaning.c4 import C4
-from unmask.data.cleaning.duplicates import Duplicates, NearDuplicates, RepeatedLines, RepeatedPassages
-from unmask.data.cleaning.fineweb import FineWeb
-from unmask.data.cleaning.gopher import GopherQuality, GopherRepetition
+from unmask.data.cleaning.duplicates import Boilerplate, Duplicates, NearDuplicates, RepeatedLines, RepeatedPassages
 from unmask.data.cleaning.language import Language
 from unmask.data.cleaning.overlap import Overlap
 from unmask.data.cleaning.pii import PII
+from unmask.data.cleaning.published import C4, FineWeb, GopherQuality, GopherRepetition
 from unmask.data.cleaning.quality import Quality
 from unmask.data.cleaning.rule import Judge, RuleSettings
 from unmask.data.cleaning.urls import Urls

@@ -29,16 +29,19 @@ from unmask.data.corpus.manifest import (
     NAME,
     CorpusManifest,
     PartEntry,
+    Place,
     ShardEntry,
     check_files,
     check_tokenizer,
     checksum,
+    copy_small_files,
     dtypes,
+    file_at,
     lengths,
+    open_shard_file,
     read_manifest,
     verify_shard,
 )
-from unmask.data.corpus.places import Place, copy_small_files, file_at, open_shard_file
 from unmask.data.corpus.sample import NAME as SAMPLE
 from unmask.data.corpus.sample import read_sample
 from unmask.data.tokenizers.load import load_tokenizer

@@ -2,19 +2,25 @@
 
 manifest.json                 the `CorpusManifest` below
 tokenizer/                    as written by `Tokenizer.save`
-cleaning.json                 what was dropped, and samples of it, if text was cleaned (`data.cleaning.tally.Tally`)
+cleaning.json                 what was dropped, and samples of it, if text was cleaned (`data.cleaning.rule.Tally`)
 sample.jsonl                  texts of some documents of the train part (`data.corpus.sample`)
 train-00000.tokens.npy        uint16 or uint32: the ids of the shard's tokens, without special tokens
 train-00000.sentences.npy     int64: the index of the first token of each sentence, and the end
 train-00000.documents.npy     int64: the index of the first sentence of each document, and the end
 train-00000.checksums.npy     uint32: the checksum of each document (`checksum`)
+
+A corpus is in a directory, or at a URL, of which files are copied when they are needed. The small files of one at a URL
+are copied when it is opened, into a temporary directory; those of a shard when they are first read, into the cache,
+under the SHA-256 that the manifest states, so that a copy of the same content is never read again, whatever its URL.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
 import zlib
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +28,19 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from unmask.data.corpus.places import Place, drop_copy, file_at, shard_file
 from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.support.cache import READ
 from unmask.support.errors import UserError, counted
 from unmask.support.fingerprint import sha256
+from unmask.support.stores import (
+    AccessError,
+    MissingError,
+    copy_on_disk,
+    drop_verified,
+    open_verified,
+    verified_on_disk,
+)
+from unmask.support.urls import Url
 
 VERSION = 2
 ARRAYS = ("tokens", "sentences", "documents", "checksums")
@@ -35,6 +50,7 @@ NAME = "manifest.json"
 CLEANING = "cleaning.json"
 BUILD_AGAIN = "build the corpus again"
 _COUNTED = 1 << 20  # number of tokens that are counted at a time
+Place = Path | Url
 
 
 class TokenizerEntry(msgspec.Struct, frozen=True):
@@ -282,3 +298,56 @@ def _check_index(index: npt.NDArray[Any], count: int, end: int, path: Path) -> N
         or (np.diff(index) <= 0).any()
     ):
         raise UserError(f"is not an index of {count} segments of {end} elements", file=path, remedy=BUILD_AGAIN)
+
+
+def file_at(place: Place, name: str) -> Path | Url:
+    """Return the path or the URL of a file of a corpus, for messages."""
+    return place / name if isinstance(place, Path) else place.child(name)
+
+
+def open_shard_file(place: Place, name: str, size: int, sha256: str) -> int:
+    """Open a file of a shard for reading."""
+    if isinstance(place, Path):
+        return os.open(place / name, READ)
+    return open_verified(place.child(name), size, sha256)
+
+
+@contextmanager
+def shard_file(place: Place, name: str, size: int, sha256: str) -> Iterator[Path]:
+    """Yield the path of a file of a shard on this machine."""
+    if isinstance(place, Path):
+        yield place / name
+        return
+    with verified_on_disk(place.child(name), size, sha256) as path:
+        yield path
+
+
+def drop_copy(place: Place, name: str, sha256: str) -> bool:
+    """Remove the copy of a file of a shard that is damaged; return whether it was a copy."""
+    if isinstance(place, Path):
+        return False
+    drop_verified(place.child(name), sha256)
+    return True
+
+
+def copy_small_files(url: Url, names: Sequence[str], directory: Path) -> None:
+    """Copy files of a corpus.
+
+    Args:
+        url: where the corpus is.
+        names: their names; those that are missing there are left out, but the first.
+        directory: where they are copied to.
+
+    Raises:
+        UserError: the first is missing, or a file cannot be read.
+        UnmaskError: the store fails.
+    """
+    for name in names:
+        target = directory / name
+        target.parent.mkdir(exist_ok=True)
+        try:
+            with copy_on_disk(url.child(name)) as file:
+                shutil.copyfile(file, target)
+        except (MissingError, AccessError):
+            if name == names[0]:
+                raise

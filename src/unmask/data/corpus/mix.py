@@ -1,29 +1,50 @@
-"""Mixtures of corpora: each has a share of the tokens, and its documents are read in part, once, or several times.
+"""Corpora made of others: mixtures of them, and all of several, one after the other.
 
-Input: corpora of one vocabulary, and their shares. Output: a corpus, which training reads as any other, so that the
-order, several processes and resumed runs are exact. The documents that are read one time more than the others are
-chosen at random, the same ones for the same corpora and settings, so that the tokens are as close to the share as
-whole documents allow.
+**Mixtures**: each corpus has a share of the tokens, and its documents are read in part, once, or several times. Input:
+corpora of one vocabulary, and their shares. Output: a corpus, which training reads as any other, so that the order,
+several processes and resumed runs are exact. The documents that are read one time more than the others are chosen at
+random, the same ones for the same corpora and settings, so that the tokens are as close to the share as whole documents
+allow.
 
 Shares by temperature are those of Devlin's multilingual BERT and of XLM (Conneau and Lample 2019, section 3.1):
 proportional to the numbers of tokens to the power of 1 / temperature.
+
+**Merging**: the shards of all, under new names. Input: the corpora that tasks have built from portions of a text.
+Output: the corpus of all of it. Shards are linked, not copied, where the file system can do that, so that merging takes
+no more room, and what was there stays until the whole is complete.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from unmask.data.corpus.build import SHARD_TOKENS, check_out, report_leak, report_yield
 from unmask.data.corpus.corpus import Corpus, Documents, open_corpus
 from unmask.data.corpus.encode import EncodedDocument
-from unmask.data.corpus.manifest import NAME, SkippedEntry, checksum
+from unmask.data.corpus.manifest import (
+    CLEANING,
+    NAME,
+    CorpusManifest,
+    FrequentToken,
+    PartEntry,
+    Place,
+    ShardEntry,
+    SkippedEntry,
+    checksum,
+    count_tokens,
+    map_array,
+)
 from unmask.data.corpus.partial import PARTS, PartialCorpus
-from unmask.data.corpus.places import Place
 from unmask.data.corpus.sample import mix_samples
+from unmask.data.text.documents import SHOWN
+from unmask.support.durable import new_directory, replace_file
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import sha256
 from unmask.support.messages import argument
@@ -166,3 +187,79 @@ def _encoded(sentences: Sequence[npt.NDArray[np.int32]], dtype: str) -> EncodedD
     ids, lengths = np.concatenate(sentences).astype(dtype), np.array([len(sentence) for sentence in sentences])
     ends = np.concatenate([[0], np.cumsum(lengths)])
     return EncodedDocument(ids.tobytes(), lengths.astype(np.int64).tobytes(), int(checksum(ids, ends)))
+
+
+def merge_corpora(
+    corpora: Sequence[Corpus],
+    out: Path,
+    *,
+    skipped: SkippedEntry,
+    cleaning: bytes,
+    check: Callable[[CorpusManifest], None],
+) -> Corpus:
+    """Merge corpora.
+
+    Args:
+        corpora: the corpora, in the order in which their documents follow each other; they may have none.
+        out: directory of the new corpus.
+        skipped: documents that were skipped before, in addition to those of the corpora.
+        cleaning: what was dropped before, as `cleaning.json` has it; empty: the text was not cleaned.
+        check: called with the manifest, before the corpus appears.
+
+    Raises:
+        UserError: the directory is not empty.
+    """
+    first = corpora[0].manifest
+    entries = [skipped, *(corpus.manifest.skipped for corpus in corpora)]
+    places = [place for entry in entries for place in entry.places]
+    with new_directory(out) as aside:
+        parts = {part: _merged(corpora, part, aside) for part in PARTS}
+        manifest = CorpusManifest(
+            version=first.version,
+            tokenizer=first.tokenizer,
+            dtype=first.dtype,
+            train=parts["train"],
+            heldout=parts["heldout"],
+            sources=[*dict.fromkeys(source for corpus in corpora for source in corpus.manifest.sources)],
+            skipped=SkippedEntry(sum(entry.count for entry in entries), places[:SHOWN]),
+            most_frequent_token=_most_frequent(aside, parts["train"], first.tokenizer.size),
+        )
+        check(manifest)
+        if cleaning:
+            replace_file(aside / CLEANING, cleaning)
+        trained = [corpus for corpus in corpora if len(corpus.train)]
+        shares = [len(corpus.train) / max(1, parts["train"].documents) for corpus in trained]
+        if trained:
+            mix_samples([corpus.directory for corpus in trained], shares, aside, seed=0)
+        corpora[0].tokenizer.save(aside / "tokenizer")
+        replace_file(aside / NAME, msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
+    return open_corpus(out)
+
+
+def _merged(corpora: Sequence[Corpus], part: str, aside: Path) -> PartEntry:
+    """Link the shards of a part of all corpora; return its entry."""
+    shards: list[ShardEntry] = []
+    for corpus in corpora:
+        for shard in getattr(corpus.manifest, part).shards:
+            name = f"{part}-{len(shards):05d}"
+            files = {}
+            for file, entry in shard.files.items():
+                renamed = name + file.removeprefix(shard.name)
+                _link(corpus.directory / file, aside / renamed)
+                files[renamed] = entry
+            shards.append(msgspec.structs.replace(shard, name=name, files=files))
+    return PartEntry.of(shards)
+
+
+def _link(path: Path, target: Path) -> None:
+    try:
+        os.link(path, target)
+    except OSError:  # not every file system has links
+        shutil.copyfile(path, target)
+
+
+def _most_frequent(directory: Path, part: PartEntry, vocabulary: int) -> FrequentToken:
+    counts = np.zeros(vocabulary, np.int64)
+    for shard in part.shards:
+        count_tokens(map_array(directory / f"{shard.name}.tokens.npy"), counts)
+    return FrequentToken.of(counts)

@@ -1,4 +1,4 @@
-"""Readers of dialogues about a passage: QuAC's and CoQA's files, and rows of both (question_rows.py).
+"""Readers of dialogues about a passage: QuAC's and CoQA's files, and rows of both (question_files.py).
 
 **QuAC.** Dialogues about a section of an article, whose answers are spans of it (Choi et al. 2018).
 
@@ -33,13 +33,19 @@ from typing import Any, cast
 import msgspec
 
 from unmask.data.labelled.json_file import Place, claim, decode_object
-from unmask.data.labelled.question_files import Answer, Question, describe_kinds, read_answer, read_questions
-from unmask.data.labelled.question_rows import coqa_story, quac_paragraph
+from unmask.data.labelled.question_files import (
+    Answer,
+    Question,
+    coqa_story,
+    describe_kinds,
+    quac_paragraph,
+    read_answer,
+    read_questions,
+)
 from unmask.data.labelled.records import has_rows, read_placed
 from unmask.data.labelled.table import Source
 from unmask.data.text.files import display_name
-from unmask.metrics.dialogues import CANNOT
-from unmask.metrics.question_answering import normalize, overlap
+from unmask.metrics.question_answering import CANNOT, normalize, overlap
 from unmask.support.errors import counted
 
 

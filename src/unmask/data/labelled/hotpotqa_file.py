@@ -2,7 +2,7 @@
 
 Yang et al. 2018, as published (hotpot_train_v1.1.json, hotpot_dev_distractor_v1.json): a list of
 `{"_id", "question", "answer", "type", "context": [[title, [sentence, …]], …], "supporting_facts": [[title, number]]}`;
-or rows of it (question_rows.py).
+or rows of it (question_files.py).
 A question has one passage, all paragraphs after each other, each after its title, and where its sentences are. The
 answer is "yes", "no" or a span; the file does not say where. Its first occurrence in a supporting sentence is learned,
 or else the first one. Paragraphs without sentences are left out. What is used only for scoring is counted: answers that
@@ -18,8 +18,7 @@ from typing import Any, cast
 import msgspec
 
 from unmask.data.labelled.json_file import Place, claim, decode_json, is_array
-from unmask.data.labelled.question_files import Answer, Question, read_questions
-from unmask.data.labelled.question_rows import hotpot_record
+from unmask.data.labelled.question_files import Answer, Question, hotpot_record, read_questions
 from unmask.data.labelled.records import has_rows, read_placed
 from unmask.data.labelled.table import ExampleTable, Source
 from unmask.data.text.files import display_name
@@ -69,7 +68,7 @@ def read_hotpotqa(paths: Sequence[Source], *, gold: bool = True) -> list[HotpotQ
     """Read all questions of some files.
 
     Args:
-        paths: JSON files, optionally compressed, or rows (question_rows.py); `-` is standard input.
+        paths: JSON files, optionally compressed, or rows (question_files.py); `-` is standard input.
         gold: whether to read answers; if not, they may be missing.
 
     Raises:

@@ -15,9 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from unmask.data.labelled.card import NAME as CARD
-from unmask.data.labelled.card import read_card
-from unmask.data.labelled.splits import find_split
+from unmask.data.labelled.splits import CARD, find_split, read_card
 from unmask.support import hub
 from unmask.support.choices import as_url
 from unmask.support.errors import UserError

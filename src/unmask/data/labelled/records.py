@@ -13,10 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from unmask.data.labelled.card import read_card
 from unmask.data.labelled.delimited import DelimitedFile, distinct_names
 from unmask.data.labelled.json_file import JSON, Place, is_array, is_lines, read_json, suffix_of
-from unmask.data.labelled.splits import ARROW, FORMATS, MOST_NAMED, Split, find_split
+from unmask.data.labelled.splits import ARROW, FORMATS, MOST_NAMED, Split, find_split, read_card
 from unmask.data.labelled.table import ExampleTable, Source, is_repository
 from unmask.data.text.encodings import encoding_of, refuse_encoding, with_encoding
 from unmask.data.text.files import display_name, split_part

@@ -8,24 +8,32 @@
 The key of a cell is the SHA-256 of all that its result depends on: settings, contents of files and models, versions,
 precision, and the keys of the cells it needs; not of names, paths or numbers of processes. Therefore a finished cell is
 never computed again, and another arm or seed only adds cells.
+
+The fingerprints of the files and the models that cells depend on are read once for a plan. A result is stored under the
+fingerprints of its plan. Files that change while cells are computed would make it one of other contents, so it is not
+stored then: what has other sizes or times than when it was read is read again.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from unmask.data.labelled.json_file import suffix_of
+from unmask.data.labelled.table import ExampleTable, Source, as_sources
+from unmask.data.text.files import split_part
+from unmask.data.text.record_files import fingerprint_source
+from unmask.model.directory import find
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError
-from unmask.support.fingerprint import fingerprint_values, sha256
+from unmask.support.fingerprint import Stats, fingerprint_path, fingerprint_values, sha256, stats_of_path
 from unmask.support.messages import call
-from unmask.workflows.comparing.contents import Contents
 from unmask.workflows.comparing.settings import Arm, Comparison, TaskData
 
 Kind = Literal["look", "familiarity", "overlap", "heldout", "corpus", "pretraining", "bits", "rate", "score", "cost"]
@@ -279,3 +287,63 @@ def command_of(out: Path, cell: Cell) -> str:
     use |= {"downstream": paths["small"]} if paths["small"] else {}
     use |= {"search": True} if cell.kind == "rate" else {}
     return call("finetune", inputs["task"], **start, train=train, **read, **use, settings=settings, out="RUN", **here)
+
+
+class _Read(NamedTuple):
+    """A fingerprint of what is at a path, and the stats that were there before it was read."""
+
+    place: Path
+    stats: Stats | None
+    fingerprint: str | None
+
+
+class Contents:
+    """Fingerprints, each of which is computed once, however many cells, arms and sizes depend on it."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, _Read] = {}
+        self._models: dict[str, _Read] = {}
+
+    def of_files(self, name: str, files: Sequence[Source]) -> list[str | None]:
+        """Return the fingerprints of files, with the suffixes by which they are read.
+
+        Args:
+            name: what they are, for errors.
+            files: paths, also URLs, and names of data sets.
+
+        Raises:
+            UserError: one cannot be read, or can be read only once.
+        """
+        fingerprints = []
+        for path in as_sources(list(files)):
+            assert not isinstance(path, ExampleTable)  # they are named
+            key = str(path)
+            if key not in self._files:
+                place = split_part(path)[0]
+                self._files[key] = _Read(place, stats_of_path(place), _of_file(name, path))
+            fingerprints.append(self._files[key].fingerprint)
+        return fingerprints
+
+    def of_model(self, name: str) -> str | None:
+        """Return the fingerprint of a model."""
+        if name not in self._models:
+            place = find(Path(name) if Path(name).is_dir() else name)
+            self._models[name] = _Read(place, stats_of_path(place), fingerprint_path(place))
+        return self._models[name].fingerprint
+
+    def forget_changed(self, names: Iterable[str]) -> None:
+        """Forget the fingerprints of files and models that may have changed since they were read."""
+        for name in names:
+            for known in (self._files, self._models):
+                if (read := known.get(name)) and (read.stats is None or read.stats != stats_of_path(read.place)):
+                    del known[name]
+
+
+def _of_file(name: str, path: str | Path) -> str:
+    try:
+        content = fingerprint_source(path)
+    except OSError as error:
+        raise UserError(f"cannot be read ({error.strerror})", file=str(path)) from error
+    if content is None:
+        raise UserError(f"{name}: no such file, or one that can be read only once", file=str(path))
+    return f"{content} {suffix_of(path)}".rstrip()

@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 
 from unmask.data.batches.rng import derive_rng
+from unmask.data.cleaning.overlap import count_seen
 from unmask.data.corpus.build import held_out, write_corpus
 from unmask.data.corpus.corpus import open_corpus
 from unmask.data.corpus.partial import remove_published
@@ -62,7 +63,6 @@ from unmask.workflows.comparing.cells import (
     tested_on,
 )
 from unmask.workflows.comparing.first_look import first_look
-from unmask.workflows.comparing.seen import count_seen
 from unmask.workflows.distillation.distill import distill
 from unmask.workflows.distillation.lesson import Lesson
 from unmask.workflows.distillation.task_distillation import prepare_lesson

@@ -20,9 +20,8 @@ from unmask.support.fingerprint import versions
 from unmask.support.messages import argument
 from unmask.support.settings import to_table
 from unmask.training.settings import FORWARDS_PER_STEP
-from unmask.workflows.comparing.cells import OUTLOOK, Cell, Plan
+from unmask.workflows.comparing.cells import OUTLOOK, Cell, Contents, Plan
 from unmask.workflows.comparing.checks import settle_scoring
-from unmask.workflows.comparing.contents import Contents
 from unmask.workflows.comparing.settings import (
     HEADLESS_STUDENT,
     STUDENT,

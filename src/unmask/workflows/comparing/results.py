@@ -24,7 +24,6 @@ from unmask.tasks.tuning import CALIBRATION_ERROR
 from unmask.training.machine import Machine
 from unmask.training.runs.usage import FILE as USAGE
 from unmask.training.runs.usage import describe_usage, read_usage
-from unmask.workflows.comparing.caveats import caveats
 from unmask.workflows.comparing.cells import (
     MISTAKES,
     RUN,
@@ -46,9 +45,8 @@ from unmask.workflows.comparing.outcome import (
     TaskFacts,
     TaskScore,
 )
-from unmask.workflows.comparing.prospects import by_examples, effects, more_examples, prospects, signed
-from unmask.workflows.comparing.recommendation import Limit, complete_arms, recommend
-from unmask.workflows.comparing.scores import Scores, race
+from unmask.workflows.comparing.recommendation import Limit, caveats, complete_arms, recommend
+from unmask.workflows.comparing.scores import Scores, by_examples, effects, more_examples, prospects, race, signed
 from unmask.workflows.comparing.settings import Arm, read_budget
 
 SHOWN = 10

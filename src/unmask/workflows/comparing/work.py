@@ -49,6 +49,7 @@ from unmask.workflows.comparing.cells import (
     FAILED,
     NEEDED,
     Cell,
+    Contents,
     Failure,
     Plan,
     about,
@@ -58,7 +59,6 @@ from unmask.workflows.comparing.cells import (
     result_of,
     write_result,
 )
-from unmask.workflows.comparing.contents import Contents
 from unmask.workflows.comparing.planner import Planner
 from unmask.workflows.comparing.scores import Held, race
 from unmask.workflows.comparing.settings import Comparison, read_budget, read_comparison

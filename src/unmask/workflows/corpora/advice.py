@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from unmask.data.cleaning.gopher import STOP_WORDS
+from unmask.data.cleaning.published import STOP_WORDS
 from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import counted
 from unmask.support.messages import argument, call

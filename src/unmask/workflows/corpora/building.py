@@ -41,8 +41,8 @@ from unmask.data.cleaning.clean import (
     join_files,
     read_cleaned,
 )
+from unmask.data.cleaning.rule import read_tally
 from unmask.data.cleaning.rules import Rules
-from unmask.data.cleaning.tally import read_tally
 from unmask.data.corpus.build import (
     ALWAYS_HELD,
     SHARD_TOKENS,
@@ -54,7 +54,7 @@ from unmask.data.corpus.build import (
 )
 from unmask.data.corpus.corpus import Corpus, open_corpus
 from unmask.data.corpus.manifest import CLEANING, NAME, SkippedEntry
-from unmask.data.corpus.merge import merge_corpora
+from unmask.data.corpus.mix import merge_corpora
 from unmask.data.text.documents import Skipped, TextOptions, resolve_documents
 from unmask.data.text.record_files import fingerprint_source
 from unmask.data.text.section import Section

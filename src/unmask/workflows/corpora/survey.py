@@ -20,10 +20,9 @@ import numpy as np
 from unmask.data.cleaning.duplicates import NEAR, find_duplicates
 from unmask.data.cleaning.language import SURE, identify_language
 from unmask.data.cleaning.pii import PII
-from unmask.data.cleaning.rule import Document
+from unmask.data.cleaning.rule import Document, RuleTally, Tally, read_tally
 from unmask.data.cleaning.rules import WEB
 from unmask.data.cleaning.store import Store, StoreWriter
-from unmask.data.cleaning.tally import RuleTally, Tally, read_tally
 from unmask.data.cleaning.urls import host_of
 from unmask.data.corpus.corpus import Corpus, Documents
 from unmask.data.corpus.manifest import CLEANING, CorpusManifest

@@ -33,9 +33,9 @@ from unmask.objectives.learner import Learner
 from unmask.recipes.recipe import FinetuningRecipe
 from unmask.support.durable import replace_file
 from unmask.support.fingerprint import sha256
-from unmask.training.delivery import deliver
 from unmask.training.machine import Machine
 from unmask.training.processes import Processes
+from unmask.training.restoring import deliver
 from unmask.training.runs.directory import MARK
 from unmask.training.runs.display import Display
 

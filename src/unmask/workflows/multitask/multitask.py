@@ -34,8 +34,8 @@ from unmask.support.settings import Overrides, check_overrides, write
 from unmask.training.checkpoint import Progress
 from unmask.training.loop import Trainer
 from unmask.training.machine import Machine, choose_machine
-from unmask.training.opening import open_run
 from unmask.training.processes import Processes
+from unmask.training.restoring import open_run
 from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.display import Display
 from unmask.training.runs.plots import plot_training, try_to_draw

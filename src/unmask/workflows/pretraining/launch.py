@@ -121,8 +121,8 @@ def pretrain(
     from unmask.recipes.recipe import as_recipe
     from unmask.support.fingerprint import fingerprint_path
     from unmask.training.machine import choose_machine
-    from unmask.training.opening import check_agreement
     from unmask.training.processes import Processes
+    from unmask.training.restoring import check_agreement
     from unmask.workflows.pretraining.checks import check_layers, check_shape, check_teacher, refuse_fixed
     from unmask.workflows.pretraining.default import SIZES, choose, for_model, limited
     from unmask.workflows.pretraining.pretrain import fingerprint, pretrain_corpus

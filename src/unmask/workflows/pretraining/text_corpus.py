@@ -43,8 +43,8 @@ from unmask.support.errors import UserError, check_count
 from unmask.support.fingerprint import differences, versions
 from unmask.support.messages import argument
 from unmask.support.settings import to_table
-from unmask.training.delivery import deliver
 from unmask.training.processes import Processes
+from unmask.training.restoring import deliver
 from unmask.training.runs.directory import MARK, PREPARED, RunDirectory
 from unmask.workflows.pretraining.checks import check_vocabulary, check_words
 from unmask.workflows.pretraining.restarts import restarted

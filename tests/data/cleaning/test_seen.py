@@ -3,7 +3,7 @@ import unicodedata
 
 import pytest
 
-from unmask.workflows.comparing.seen import LONGEST, SHARE, SHORTEST, count_seen
+from unmask.data.cleaning.overlap import LONGEST, SHARE, SHORTEST, count_seen
 
 
 def words(text):
