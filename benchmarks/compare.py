@@ -26,7 +26,7 @@ import tomllib
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from zipfile import ZipFile
 
 import common
@@ -65,7 +65,7 @@ def model_of(name: str, runs: Path) -> Path:
     sys.exit(f"there is no model of {name}: python benchmarks/compare.py {comparison}")
 
 
-def score_suite(name: str, suite: str, data: Path, limit: int, runs: Path) -> None:
+def score_suite(name: str, suite: Literal["blimp", "bits"], data: Path, limit: int, runs: Path) -> None:
     """Score the pretrained models of a comparison on a suite, and add a record for each arm."""
     for arm, models in pretrained(name, runs).items():
         results = [unmask.evaluate(model, [data], suite=suite, limit=limit, quiet=True) for model in models]

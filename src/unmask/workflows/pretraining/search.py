@@ -229,7 +229,8 @@ def check_heldout(found: int) -> None:
 def check_trials(recipe: Recipe) -> None:
     """Raise an error if the short runs of a search were less than a step, unless the budget is in minutes."""
     parts, budget = round(len(FACTORS) / SEARCH_SHARE), recipe.budget
-    steps = budget.tokens / recipe.batch.tokens if budget.tokens else budget.steps
+    tokens = recipe.batch.tokens
+    steps = budget.tokens / tokens if budget.tokens and tokens else budget.steps
     if steps and steps < parts:
         raise UserError(
             f"each of the {len(FACTORS)} short runs of a search for the learning rate takes a {parts}th of the budget, "
