@@ -320,7 +320,7 @@ def _one_dimension(y: Any) -> list[Any]:
 
 
 def _weights(sample_weight: Any, number: int) -> dict[str, list[Any]]:
-    """Return the weights of examples as a column, with a mean of 1; {} if there are none.
+    """Return the weights of examples as a column; {} if there are none.
 
     Raises:
         UserError: they are not one number of 0 or more for each of a number of examples, or all are 0.
@@ -333,7 +333,7 @@ def _weights(sample_weight: Any, number: int) -> dict[str, list[Any]]:
             f"sample_weight is not a number of 0 or more for each of {number} examples, of which some are above 0",
             file=FIT,
         )
-    return {WEIGHT: (weights / weights.mean()).tolist()}
+    return {WEIGHT: weights.tolist()}
 
 
 def _check_labels(labels: Sequence[Any]) -> None:

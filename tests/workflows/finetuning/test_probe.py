@@ -174,7 +174,10 @@ def test_strength_and_temperature_are_those_of_the_smallest_held_out_loss(seed):
     vectors /= np.sqrt(np.square(vectors).sum(1).mean())
     names = [f"text {index // 2}" if rng.random() < 0.2 else f"own {index}" for index in range(len(gold))]
     features = Features(
-        torch.from_numpy(vectors).float(), torch.nn.functional.one_hot(torch.from_numpy(gold)).float(), True
+        torch.from_numpy(vectors).float(),
+        torch.nn.functional.one_hot(torch.from_numpy(gold)).float(),
+        torch.ones(len(gold)),
+        True,
     )
     strength, temperature, number = cross_validate(features, names)
     if number == 0:
@@ -211,7 +214,9 @@ def test_labels_with_a_single_text_do_not_judge(seed):
     gold = np.append(rng.permutation(np.repeat(np.arange(3), 6)), [3, 4, 4])
     texts = [*range(18), "a", "b", "b"]
     vectors = torch.from_numpy(rng.normal(size=(21, 12)) + rng.normal(size=(5, 12))[gold]).float()
-    features = Features(vectors, torch.nn.functional.one_hot(torch.from_numpy(gold)).float(), True)
+    features = Features(
+        vectors, torch.nn.functional.one_hot(torch.from_numpy(gold)).float(), torch.ones(len(gold)), True
+    )
     strength, temperature, number = cross_validate(features, texts)
     assert number == 6, "not the usual strength, and probabilities that are too sure"
     folds, held = assign_folds(texts, gold.tolist(), number, seed=0), {}

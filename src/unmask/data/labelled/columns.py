@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from unmask.data.labelled import negatives
-from unmask.data.labelled.label_cells import SEPARATOR, SEPARATOR_KEY, separator_of
+from unmask.data.labelled.label_cells import SEPARATOR, SEPARATOR_KEY, WEIGHT, separator_of
 from unmask.support.choices import ColumnNames
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
@@ -138,6 +138,12 @@ ACCEPTABILITY = Headerless("the Corpus of Linguistic Acceptability", {"text": 3,
 """Warstadt et al. 2019; the format is the same in GLUE and in its own release."""
 SIMILARITY = Headerless("SemEval's textual similarity", {"text": 1, "text_b": 2, "label": 0}, _fits_similarity, "")
 """SemEval 2012 to 2016, one file per source; pairs without a score are not part of the evaluation."""
+
+
+def refuse_weights(columns: Mapping[str, str], why: str) -> None:
+    """Raise an error if there is a column of weights of examples, which count in the loss of training alone."""
+    if WEIGHT in columns:
+        raise UserError(f"{argument('columns', {WEIGHT: '…'})} has no effect: {why}", remedy="omit it")
 
 
 @dataclass(frozen=True)
