@@ -206,8 +206,8 @@ def _check_one_column(tags: set[str], before: set[str], width: int, name: str) -
     shared, others = (tags & before) - {"O"}, before - {"O"}
     if tags == {"O"} and "O" in before and others:
         raise UserError(
-            f"the last column is O for all words, and the one before it has other tags, such as {min(others)}: are these "
-            "the gold tags, and O what a model predicted, as conlleval reads them?",
+            f"the last column is O for all words, and the one before it has other tags, such as {min(others)}: are "
+            "these the gold tags, and O what a model predicted, as conlleval reads them?",
             file=name,
             remedy=f"{remedy}, or {argument('columns', {'label': width - 1})} if no word is in an entity",
         )
