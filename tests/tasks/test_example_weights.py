@@ -15,6 +15,7 @@ from unmask.tasks.multi_label import MultiLabel
 from unmask.tasks.pooled_head import Regularization
 from unmask.tasks.ranking import Ranking
 from unmask.tasks.regression import Regression
+from unmask.tasks.token_classification import TokenClassification
 
 TEXTS, WEIGHTS = ["the dog", "the cat near the sea", "a garden", "poem"], [0.5, 0, 3, 2.5]
 RELATIVE = [value / 1.5 for value in WEIGHTS]
@@ -75,6 +76,9 @@ def test_weights_that_have_no_effect_are_refused(tokenizer, tmp_path):
     rows = TASKS["plain"].read([tmp_path / "a.tsv"], columns=COLUMNS)
     with pytest.raises(UserError, match="all weights are 0"):
         TASKS["plain"].frame(tokenizer, rows, ("0", "1"), gold=True)
+    sentences = {"words": [["a"]], "tags": [["O"]], "importance": [1]}
+    with pytest.raises(UserError, match="weights in classification, multi-label and regression alone; omit it"):
+        TokenClassification().read(as_sources(sentences), columns=COLUMNS)
     for task, gold, why in (
         (Ranking(length=12), True, "examples have weights in classification, multi-label and regression alone"),
         (TASKS["plain"], False, "no labels are read"),

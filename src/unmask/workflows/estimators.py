@@ -255,7 +255,7 @@ class TokenClassifier(_Estimator):
         return [list(sentence.words) for sentence in read], [list(sentence.tags) for sentence in read]
 
     def fit(self, X: Sequence[Sequence[str]], y: Sequence[Sequence[str]]) -> Self:
-        """Fine-tune the model; `X` has the words of each sentence, `y` their tags, in any scheme.
+        """Fine-tune the model; `X` has the words of each sentence, `y` their tags, in any scheme; all weigh alike.
 
         Raises:
             UserError: the examples are inconsistent, or a run fails; see `unmask.finetune`.

@@ -140,6 +140,10 @@ SIMILARITY = Headerless("SemEval's textual similarity", {"text": 1, "text_b": 2,
 """SemEval 2012 to 2016, one file per source; pairs without a score are not part of the evaluation."""
 
 
+UNWEIGHTED = "examples have weights in classification, multi-label and regression alone"
+"""Why weights are refused by other tasks."""
+
+
 def refuse_weights(columns: Mapping[str, str], why: str) -> None:
     """Raise an error if there is a column of weights of examples, which count in the loss of training alone."""
     if WEIGHT in columns:

@@ -103,8 +103,6 @@ def evaluate_task(
     refuse_weights(named, "scores count each example once")
     examples = model.task.read(sources, columns=named, kind=kind, notes=notes)
     notes += describe_damaged(examples, model.task.texts)
-    found = {label for example in examples for label in model.task.labels_of(example)}
-    notes += describe_unseen(model.task.classes(model.labels), found)
     predictions = predictor.run(examples, notes)
     result, first = _scores(model, examples, predictions, metrics)
     if calibration := model.task.calibration(examples, predictions):
@@ -180,8 +178,12 @@ def _scores(
         "examples": len(examples),
         **task.details(examples, predictions, model.labels),
     }
+    found = {label for example in examples for label in task.labels_of(example)}
+    warnings = describe_unseen(task.classes(model.labels), found)
     if told := describe_uninformative(task, examples, predictions):
-        result["warnings"] = [told]
+        warnings.append(told)
+    if warnings:
+        result["warnings"] = warnings
     return result, measure
 
 
