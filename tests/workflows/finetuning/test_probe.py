@@ -143,6 +143,14 @@ def test_pairs_of_a_model_without_segment_ids_are_not_compared(tmp_path, recipe,
         finetune("classification", tmp_path / "start", path, tmp_path / "run", downstream="difference")
 
 
+def test_the_first_line_tells_how_rare_the_rarest_label_is(published, tmp_path, capsys):
+    rng = np.random.default_rng(3)
+    uneven = [*texts_of(rng, ("good",), 12), *texts_of(rng, ("bad",), 2)]
+    finetune("classification", published, write(tmp_path / "train.tsv", uneven), tmp_path / "run", all_examples=True)
+    told = "few labels, 7 examples of each on average, 2 of the rarest: the encoder stays frozen"
+    assert told in capsys.readouterr().err
+
+
 def test_with_more_labels_training_is_brief_and_begins_at_the_regression(published, tmp_path, capsys):
     labels = ("good", "bad")
     train = write(tmp_path / "train.tsv", texts_of(np.random.default_rng(3), labels, 40))
