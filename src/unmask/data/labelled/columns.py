@@ -162,7 +162,8 @@ class Fields:
         negatives: whether texts that do not belong to the first one are read, if there are columns of them; see
             negatives.py.
         soft: whether a label may be a distribution; see data/labelled/row_labels.py.
-        weights: whether an example may have a weight in the loss, if `columns` names its column.
+        weights: whether an example may have a weight in the loss, if `columns` names its column: the head multiplies by
+            `TextHead.example_weights`.
         blank: whether texts may be empty, or missing.
     """
 
