@@ -56,7 +56,7 @@ def test_an_exponent_of_zero_is_the_cross_entropy(seed):
         torch.testing.assert_close(focal_loss(logits, targets, 0.0, weights, smoothing), expected)
     several = torch.from_numpy(rng.random(logits.shape))
     expected = functional.binary_cross_entropy_with_logits(logits, several, pos_weight=weights, reduction="sum")
-    torch.testing.assert_close(binary_focal_loss(logits, several, 0.0, weights), expected)
+    torch.testing.assert_close(binary_focal_loss(logits, several, 0.0, weights).sum(), expected)
 
 
 @pytest.mark.seeds(50)
@@ -64,10 +64,10 @@ def test_the_focal_loss_of_sigmoids_is_that_of_transformers(seed):
     rng, logits, gamma = drawn(seed)
     gold = torch.from_numpy((rng.random(logits.shape) < 0.3).astype(float))
     expected = sigmoid_focal_loss(logits, gold, num_boxes=1, alpha=-1, gamma=gamma) * logits.shape[1]
-    torch.testing.assert_close(binary_focal_loss(logits, gold, gamma), expected)
+    torch.testing.assert_close(binary_focal_loss(logits, gold, gamma).sum(), expected)
     two = torch.stack([torch.zeros_like(logits[:, 0]), logits[:, 0]], 1)  # a softmax of two is a sigmoid
     torch.testing.assert_close(
-        focal_loss(two, gold[:, 0].long(), gamma), binary_focal_loss(logits[:, :1], gold[:, :1], gamma)
+        focal_loss(two, gold[:, 0].long(), gamma), binary_focal_loss(logits[:, :1], gold[:, :1], gamma).sum()
     )
 
 
@@ -77,7 +77,7 @@ def test_the_gradient_of_a_certain_prediction_is_finite(gamma):
     focal_loss(logits, torch.tensor([0, 0]), gamma).backward()
     assert logits.grad.isfinite().all() and logits.grad[1].abs().sum() > 1 > logits.grad[0].abs().sum()
     logits.grad = None
-    binary_focal_loss(logits, torch.tensor([[1.0, 0.0], [1.0, 0.0]]), gamma).backward()
+    binary_focal_loss(logits, torch.tensor([[1.0, 0.0], [1.0, 0.0]]), gamma).sum().backward()
     assert logits.grad.isfinite().all() and logits.grad[1].abs().sum() > 1 > logits.grad[0].abs().sum()
 
 
@@ -129,7 +129,7 @@ def test_the_focal_loss_is_one_of_training_only(tokenizer, task, examples):
     weights, gold = torch.tensor(task.weights), batch.labels[task.part]
     if task.part == "multi_label":
         gold = gold.view_as(logits)
-        expected = binary_focal_loss(logits, gold, 2.0, weights)
+        expected = binary_focal_loss(logits, gold, 2.0, weights).sum()
         plain = functional.binary_cross_entropy_with_logits(logits, gold, pos_weight=weights, reduction="sum")
     else:
         expected = focal_loss(logits, gold, 2.0, weights)

@@ -72,8 +72,7 @@ from unmask.tasks.tuning import (
 )
 
 SOFT = "soft_labels"
-"""Name of the distributions in samples, times the weights of the examples; they are beside the index of the most
-probable label."""
+"""Name of the distributions in samples; they are beside the index of the most probable label."""
 MAX_CONFUSION = 1000
 """Maximum number of labels for a confusion matrix in the scores, which has their square of numbers."""
 
@@ -172,19 +171,22 @@ class Classification(TextTask, frozen=True, kw_only=True, tag="classification"):
         Raises:
             UserError: the positive label is not one of two, or there are not as many thresholds as labels.
         """
-        counts = np.bincount(label_numbers(examples, labels), minlength=len(labels))
+        numbers, weights = label_numbers(examples, labels), example_weights(examples)
+        counts = np.bincount(numbers, minlength=len(labels))
         task = msgspec.structs.replace(
             self, pairs=are_pairs(examples, self.pairs), positive=positive_label(self.positive, labels, counts)
         )
         plain = not self.weights and not self.focal
-        threshold = settled_threshold(self.threshold, labels, counts, task.positive, plain=plain)
+        weighted = counts if weights is None else np.bincount(numbers, weights, minlength=len(labels))
+        threshold = settled_threshold(self.threshold, labels, weighted, task.positive, plain=plain)
         task = msgspec.structs.replace(task, threshold=threshold)
         if self.weights != "balanced":
             return task
         if are_soft(examples):
-            counts = soft_labels(examples, labels).sum(0)
-        weights = len(examples) / (len(labels) * np.maximum(1, counts))
-        return msgspec.structs.replace(task, weights=tuple(weights.tolist()))
+            shares = soft_labels(examples, labels)
+            weighted = shares.sum(0) if weights is None else weights @ shares
+        balance = len(examples) / (len(labels) * np.where(weighted > 0, weighted, 1))
+        return msgspec.structs.replace(task, weights=tuple(balance.tolist()))
 
     def strata(self, examples: Sequence[Row]) -> Sequence[str]:
         """See `RowTask`: the labels; of soft labels, the most probable ones."""
@@ -232,10 +234,8 @@ class Classification(TextTask, frozen=True, kw_only=True, tag="classification"):
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`."""
         targets = {"classification": np.array(label_numbers(examples, labels), np.int64)[:, None]} if gold else None
-        weights = example_weights(examples) if gold else None
-        if targets and (are_soft(examples) or weights is not None):
-            shares = soft_labels(examples, labels)
-            targets[SOFT] = (shares if weights is None else shares * weights[:, None]).astype(np.float32)
+        if targets and are_soft(examples):
+            targets[SOFT] = soft_labels(examples, labels).astype(np.float32)
 
         def read(logits: np.ndarray, was_cut: Sequence[bool]) -> list[Prediction]:
             # in float64: those of float32 do not sum to 1 as exactly as scikit-learn expects
@@ -380,10 +380,13 @@ class ClassificationHead(ProbedHead):
         self.weights, self.regularization, self.focal = tuple(weights), regularization, focal
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
-        """See `Objective`; the loss of an example is multiplied by the weight of its label."""
+        """See `Objective`; the loss of an example is multiplied by its weight, and by that of its label."""
         gold = self.gold(batch, "classification").squeeze(1)  # (texts,)
         weights = to_device(torch.tensor(self.weights), gold.device) if self.weights else None
         soft = self.gold(batch, SOFT) if SOFT in batch.labels else None  # (texts, labels)
+        if (examples := self.example_weights(batch)) is not None:
+            shares = one_hot(gold, self.out.out_features) if soft is None else soft
+            soft = shares * examples[:, None]
         return score(self, self.regularization, encoder, encoded, batch, gold, weights, soft, self.focal)
 
     def targets(self, batch: Batch) -> Tensor:

@@ -23,6 +23,8 @@ MINORITY = 0.25
 """Share of the training examples below which one of two labels is the positive one."""
 MOST_NAMED = 5
 """Labels that a note names."""
+EXAMPLE_WEIGHTS = "example_weights"
+"""Name of the weights of examples in samples."""
 
 
 def sort_labels(names: Iterable[str]) -> tuple[str, ...]:
@@ -74,7 +76,11 @@ def _probabilities(row: Row) -> Mapping[str, float]:
 
 
 def example_weights(rows: Sequence[Row]) -> np.ndarray | None:
-    """Return the weight of each row in the loss, (rows,); None: rows have none.
+    """Return the weight of each row in the loss, relative to the mean of all, (rows,); None: rows have none.
+
+    The loss of a step is the weighted sum over its number of examples, whose mean weight is 1 over all steps. So an
+    example of weight 2 counts as much as two in batches of any size, which a sum over that of the weights in a step
+    would not give: there, the weight of an example that is alone has no effect.
 
     Raises:
         UserError: a weight is not a number of 0 or more, or all are 0.
@@ -95,7 +101,8 @@ def example_weights(rows: Sequence[Row]) -> np.ndarray | None:
         )
     if not weights.any():
         raise UserError("all weights are 0", file=rows[0].file, remedy=f"omit {argument('columns', {WEIGHT: '…'})}")
-    return weights
+    weights /= weights.max()  # so that the sum is finite
+    return np.asarray(weights / weights.mean())
 
 
 def votes_of(rows: Sequence[Row]) -> list[tuple[Any, ...]]:

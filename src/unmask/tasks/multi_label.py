@@ -35,7 +35,7 @@ from unmask.support.errors import UserError
 from unmask.support.model_card import Card
 from unmask.support.transfer import to_device
 from unmask.tasks.explained import Decision, Explanation
-from unmask.tasks.gold_labels import are_soft, soft_labels, sort_labels, votes_of
+from unmask.tasks.gold_labels import are_soft, example_weights, soft_labels, sort_labels, votes_of
 from unmask.tasks.mistakes import Mistake
 from unmask.tasks.pooled_head import ProbedHead, Weights, binary_focal_loss, check_focal, check_weights, weights_of
 from unmask.tasks.routes import Scored
@@ -109,7 +109,7 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, tag="multi-label"):
     training = Training(
         probe=True, unprobed=("focal", "weights"), tuned={"threshold": None, "temperature": 1.0, "focal": 0.0}
     )
-    fields = Fields(several=True, soft=True)
+    fields = Fields(several=True, soft=True, weights=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -154,8 +154,10 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, tag="multi-label"):
         task = msgspec.structs.replace(self, pairs=are_pairs(examples, self.pairs))
         if self.weights != "balanced":
             return task
-        counts = soft_labels(examples, labels).sum(0)
-        balance = np.where((counts > 0) & (counts < len(examples)), (len(examples) - counts) / counts.clip(1e-9), 1.0)
+        shares, weights = soft_labels(examples, labels), example_weights(examples)
+        weights = np.ones(len(examples)) if weights is None else weights
+        has, lacks = weights @ shares, weights @ (1 - shares)  # (labels,)
+        balance = np.where((has > 0) & (lacks > 0), lacks / has.clip(1e-9), 1.0)
         return msgspec.structs.replace(task, weights=tuple(balance.tolist()))
 
     def strata(self, examples: Sequence[Row]) -> Sequence[str]:
@@ -352,10 +354,12 @@ class MultiLabelHead(ProbedHead):
         gold = self.gold(batch, "multi_label").view_as(logits)
         weights = to_device(torch.tensor(self.weights), gold.device) if self.weights else None
         if self.focal and self.training:
-            loss = binary_focal_loss(logits, gold, self.focal, weights)
+            losses = binary_focal_loss(logits, gold, self.focal, weights)  # (texts, labels)
         else:
-            loss = binary_cross_entropy_with_logits(logits, gold, pos_weight=weights, reduction="sum")
-        return Part(loss, {"accuracy": ((logits.detach() > 0) == (gold > 0.5)).sum()})
+            losses = binary_cross_entropy_with_logits(logits, gold, pos_weight=weights, reduction="none")
+        if (examples := self.example_weights(batch)) is not None:
+            losses = losses * examples[:, None]
+        return Part(losses.sum(), {"accuracy": ((logits.detach() > 0) == (gold > 0.5)).sum()})
 
     def targets(self, batch: Batch) -> Tensor:
         """See `ProbedHead`."""

@@ -25,6 +25,7 @@ from unmask.nn.layers.dropout import Dropout
 from unmask.nn.layers.vocabulary import count_correct
 from unmask.objectives.objective import Objective, Part
 from unmask.support.errors import UserError, counted
+from unmask.tasks.gold_labels import EXAMPLE_WEIGHTS
 
 
 class Regularization(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -99,17 +100,18 @@ def score(
     With soft labels it is that with the distribution, smoothed likewise; weights multiply the term of each label. The
     sum of a distribution is the weight of its example.
 
-    With R-Drop the cross-entropy is the mean of the two, as in the authors' code (dropreg/R-Drop). In training it can
-    be the focal loss, with an exponent above 0; see `focal_loss`.
+    With R-Drop the cross-entropy is the mean of the two, as in the authors' code (dropreg/R-Drop), and the weights of a
+    target multiply the divergence, too. In training it can be the focal loss, with an exponent above 0; see
+    `focal_loss`.
 
     Shape:
         gold: (targets,) int64; weights of the labels in the cross-entropy: (labels,) float32;
         soft labels, the distribution of each target: (targets, labels) float32.
     """
     chosen = regularization if head.training else NONE
+    targets = gold if soft is None else soft
 
     def loss_of(logits: Tensor) -> Tensor:
-        targets = gold if soft is None else soft
         if focal and head.training:
             return focal_loss(logits, targets, focal, weights, chosen.label_smoothing)
         if soft is not None:
@@ -120,8 +122,18 @@ def score(
     loss = loss_of(logits)
     if chosen.r_drop:
         again = head.predict(encoder, encoder(batch.tokens), batch).float()
-        loss = (loss + loss_of(again)) / 2 + chosen.r_drop * divergence(logits, again)
+        apart = divergence(logits, again)
+        if (factors := _weights_of(targets, weights)) is not None:
+            apart = apart * factors
+        loss = (loss + loss_of(again)) / 2 + chosen.r_drop * apart.sum()
     return Part(loss, {"accuracy": count_correct(logits.detach(), gold)})
+
+
+def _weights_of(targets: Tensor, weights: Tensor | None) -> Tensor | None:
+    """Return the weight of each target, (targets,), given those of the labels; None: all 1. See `focal_loss`."""
+    if targets.ndim == 1:
+        return None if weights is None else weights[targets]
+    return targets.sum(1) if weights is None else targets @ weights
 
 
 def smoothed(shares: Tensor, smoothing: float) -> Tensor:
@@ -152,7 +164,7 @@ def focal_loss(
 
 
 def binary_focal_loss(logits: Tensor, targets: Tensor, gamma: float, weights: Tensor | None = None) -> Tensor:
-    """Return the focal loss of one sigmoid per label, summed; see `focal_loss`.
+    """Return the focal loss of one sigmoid per label, (texts, labels); see `focal_loss`.
 
     Args:
         logits: (texts, labels).
@@ -162,7 +174,7 @@ def binary_focal_loss(logits: Tensor, targets: Tensor, gamma: float, weights: Te
     """
     yes = targets * _power(logits.neg().sigmoid(), gamma) * logsigmoid(logits)  # (texts, labels)
     no = (1 - targets) * _power(logits.sigmoid(), gamma) * logsigmoid(-logits)
-    return -((yes if weights is None else yes * weights) + no).sum()
+    return -((yes if weights is None else yes * weights) + no)
 
 
 def _power(probabilities: Tensor, gamma: float) -> Tensor:
@@ -171,14 +183,14 @@ def _power(probabilities: Tensor, gamma: float) -> Tensor:
 
 
 def divergence(first: Tensor, second: Tensor) -> Tensor:
-    """Return the mean of the two Kullback-Leibler divergences of two distributions, summed over targets.
+    """Return the mean of the two Kullback-Leibler divergences of two distributions, (targets,).
 
     Shape:
         first, second: logits, (targets, labels).
     """
     first, second = log_softmax(first, -1), log_softmax(second, -1)
-    forward = kl_div(first, second, reduction="sum", log_target=True)
-    return (forward + kl_div(second, first, reduction="sum", log_target=True)) / 2
+    forward = kl_div(first, second, reduction="none", log_target=True)
+    return (forward + kl_div(second, first, reduction="none", log_target=True)).sum(-1) / 2
 
 
 class PooledHead(Objective):
@@ -236,6 +248,10 @@ class TextHead(PooledHead):
         labels = labels.view(len(batch.keys), -1)  # (sequences, any number)
         return labels.index_select(0, _members(batch).byte().argmax(1)) if GROUP in batch.labels else labels
 
+    def example_weights(self, batch: Batch) -> Tensor | None:
+        """Return the weight of each text in the loss, (texts,); None: all 1."""
+        return self.gold(batch, EXAMPLE_WEIGHTS).squeeze(1) if EXAMPLE_WEIGHTS in batch.labels else None
+
 
 class ProbedHead(TextHead):
     """A head that may begin as a logistic regression; see `unmask.workflows.finetuning.probe`.
@@ -247,7 +263,7 @@ class ProbedHead(TextHead):
     exclusive: bool
 
     def targets(self, batch: Batch) -> Tensor:
-        """Return the weight of each label of each text in the loss, (texts, labels)."""
+        """Return the weight of each label of each text in the loss, (texts, labels), but for those of the texts."""
         raise NotImplementedError
 
 

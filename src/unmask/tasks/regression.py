@@ -31,7 +31,6 @@ from unmask.support.errors import UserError, counted
 from unmask.support.messages import call
 from unmask.support.model_card import Card
 from unmask.tasks.explained import Decision, Explanation
-from unmask.tasks.gold_labels import example_weights
 from unmask.tasks.mistakes import Mistake
 from unmask.tasks.pooled_head import TextHead
 from unmask.tasks.routes import Scored
@@ -40,8 +39,6 @@ from unmask.tasks.task import Columns, Framed, Notes, Paths, Reason, Refusals
 
 SCORE = "score"
 """Label of a predicted number in the server's answers."""
-WEIGHTS = "regression_weights"
-"""Name of the weights of examples in samples."""
 LEAST, FINEST = 1e-30, 1e-5
 """Smallest standard deviations that can be learned: absolute, and relative to the mean (float32 has seven digits)."""
 ALMOST_ZERO = 2.0**-149
@@ -210,8 +207,6 @@ class Regression(ScoreTask, frozen=True, kw_only=True, tag="regression"):
         if gold:
             values = (np.array(numbers(examples)) - (self.mean or 0.0)) / (self.deviation or 1.0)
             targets = {"regression": values.astype(np.float32)[:, None]}
-            if (weights := example_weights(examples)) is not None:
-                targets[WEIGHTS] = weights.astype(np.float32)[:, None]
         return self.frame_scored(tokenizer, examples, targets)
 
     def measure(self, examples: Sequence[Row], predictions: Sequence[Score], labels: Sequence[str]) -> Measure:
@@ -281,7 +276,7 @@ class RegressionHead(TextHead):
         """See `Objective`."""
         predicted = super().predict(encoder, encoded, batch).float().squeeze(1)  # (texts,), neither scaled nor shifted
         gold = self.gold(batch, "regression").squeeze(1)
-        weights = self.gold(batch, WEIGHTS).squeeze(1) if WEIGHTS in batch.labels else None
+        weights = self.example_weights(batch)
         if self.is_probability:
             return Part(binary_cross_entropy_with_logits(predicted, gold, weights, reduction="sum"), {})
         errors = (predicted - gold).square()

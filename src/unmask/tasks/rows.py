@@ -34,6 +34,7 @@ from unmask.data.tokenizers.words import Ragged, encode_ragged
 from unmask.support.errors import ShareNote, UserError, check_unicode, counted
 from unmask.support.messages import argument, setting
 from unmask.tasks.explained import SampleWords, UnexplainedError, Word, split_words
+from unmask.tasks.gold_labels import EXAMPLE_WEIGHTS, example_weights
 from unmask.tasks.holding_out import choose_stratified
 from unmask.tasks.mistakes import Passage
 from unmask.tasks.passage_windows import window_starts
@@ -367,13 +368,15 @@ class TextTask(RowTask, frozen=True, kw_only=True):
         Args:
             tokenizer: the tokenizer.
             rows: the texts, or pairs of them.
-            labels: see `frame_rows`.
+            labels: see `frame_rows`; the weights of the rows are added, if they have any.
             read: returns the predictions, given the means of the outputs of each row's samples, (rows, outputs), and
                 whether each row was truncated.
 
         Raises:
             UserError: see `frame_rows`.
         """
+        if labels is not None and (weights := example_weights(rows)) is not None:
+            labels = {**labels, EXAMPLE_WEIGHTS: weights.astype(np.float32)[:, None]}
         sizes: dict[str, Any] = {"pairs": self.pairs, "windows": self.windows, "stride": self.stride}
         texts = frame_rows(tokenizer, rows, self.length, **sizes, labels=labels)
         return Framed(

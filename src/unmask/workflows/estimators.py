@@ -255,7 +255,7 @@ class TokenClassifier(_Estimator):
         return [list(sentence.words) for sentence in read], [list(sentence.tags) for sentence in read]
 
     def fit(self, X: Sequence[Sequence[str]], y: Sequence[Sequence[str]]) -> Self:
-        """Fine-tune the model; `X` has the words of each sentence, `y` their tags, in any scheme.
+        """Fine-tune the model; `X` has the words of each sentence, `y` their tags, in any scheme; all weigh alike.
 
         Raises:
             UserError: the examples are inconsistent, or a run fails; see `unmask.finetune`.
@@ -320,7 +320,7 @@ def _one_dimension(y: Any) -> list[Any]:
 
 
 def _weights(sample_weight: Any, number: int) -> dict[str, list[Any]]:
-    """Return the weights of examples as a column, with a mean of 1; {} if there are none.
+    """Return the weights of examples as a column; {} if there are none.
 
     Raises:
         UserError: they are not one number of 0 or more for each of a number of examples, or all are 0.
@@ -333,7 +333,7 @@ def _weights(sample_weight: Any, number: int) -> dict[str, list[Any]]:
             f"sample_weight is not a number of 0 or more for each of {number} examples, of which some are above 0",
             file=FIT,
         )
-    return {WEIGHT: (weights / weights.mean()).tolist()}
+    return {WEIGHT: weights.tolist()}
 
 
 def _check_labels(labels: Sequence[Any]) -> None:

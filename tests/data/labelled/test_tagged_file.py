@@ -85,6 +85,17 @@ def test_predicted_tags_beside_gold_ones_are_not_taken_for_them(tmp_path, separa
         read(tmp_path / "a", "the DT DT\ndog NN NN\nbarks VB NN\n")
 
 
+def test_predictions_of_no_entity_are_not_taken_for_gold_tags(tmp_path):
+    with pytest.raises(
+        UserError, match=r"a: the last column is O for all .* such as B-ORG: .*label.*1.*, or .*label.*2.* if no word"
+    ):
+        read(tmp_path / "a", "EU B-ORG O\nrejects O O\n")
+    assert read(tmp_path / "a", label="1")[0].tags == ("B-ORG", "O")
+    assert read(tmp_path / "a", label="2")[0].tags == ("O", "O")
+    for content in ("EU NNP O\nrejects VBZ O\n", "EU O O\nrejects O O\n", "EU B-ORG O\nthe O O\nUN O B-PER\n"):
+        assert read(tmp_path / "b", content)[0].tags[0] == "O", "of other kinds"
+
+
 def test_columns_by_number(tmp_path):
     (sentence,) = read(tmp_path / "a", "1 B-X EU x\n2 O met x\n", text="2", label="1")
     assert (sentence.words, sentence.tags) == (["EU", "met"], ("B-X", "O"))

@@ -208,6 +208,7 @@ def test_the_task_is_that_of_the_model_and_its_encoder_is_used(encoder, planted,
         ({"labels": ["['a', 'a', 'b']"] * 6}, "the label has probabilities, or votes"),
         ({"labels": ["a", "b", "", "a", "b", "a"]}, "data.csv:4: the label is empty"),
         ({"texts": ["a\tb"] * 6, "out": "fix.tsv"}, "TSV cannot hold the tab"),
+        ({"columns": {"weight": "label"}}, "has no effect: labels are judged whatever the weights of their examples"),
     ],
 )
 def test_bad_input_is_refused(change, message, encoder, tmp_path, monkeypatch):

@@ -163,6 +163,7 @@ def test_bad_input_is_refused(models, texts, tmp_path):
         ({**good, "label": [{"a": 0.5, "b": 0.5}] * 60}, {}, "probabilities"),
         (good, {"examples": 1}, "examples=1: not a whole number of 2 or more"),
         (good, {"task": "spans"}, 'task="spans": unknown'),
+        (good, {"columns": {"weight": "label"}}, "features are judged by all examples alike"),
         (good, {"models": []}, "a list of models is needed"),
         (good, {"models": str(models[0])}, "a list of models is needed"),
         (good, {"models": [*models, None]}, "a NoneType is given, where a model is expected"),

@@ -31,6 +31,14 @@ def test_options_without_effect_are_refused(given, message):
     assert str(error.value).startswith(message)
 
 
+def test_weights_that_no_student_learns_are_refused():
+    files = LabelledFiles(("train.tsv",), columns={"weight": "importance"})
+    with pytest.raises(
+        UserError, match=r"weight.* has no effect: a student imitates its teacher on all examples alike"
+    ):
+        Lesson(read_recipe("distilbert-mini"), "teacher", files).check()
+
+
 def test_what_is_possible_is_accepted():
     lesson().check()
     lesson((), unlabelled=["texts.txt"], augment=2, masked_lm="model", layers=3).check()

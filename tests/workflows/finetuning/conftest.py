@@ -35,13 +35,13 @@ def classifier(tmp_path, recipe, tokenizer):
 
 @pytest.fixture(scope="session")
 def task(tmp_path_factory):
-    """120 texts of several lengths whose label depends on one word at a random position."""
+    """120 texts of several lengths whose label depends on one word at a random position, and weights of some."""
     rng = np.random.default_rng(0)
-    lines = ["text\tlabel"]
+    lines = ["text\tlabel\timportance"]
     for number in range(120):
         word, label = (("dog", "good"), ("cat", "bad"))[number % 2]
         words = [word, *rng.choice(["river", "house", "teacher", "market", "garden"], rng.integers(2, 7))]
-        lines.append(f"{' '.join(rng.permutation(words))}\t{label}")
+        lines.append(f"{' '.join(rng.permutation(words))}\t{label}\t{number % 5 / 10}")
     path = tmp_path_factory.mktemp("task") / "train.tsv"
     path.write_text("\n".join(lines))
     return path

@@ -48,6 +48,21 @@ def test_a_sigmoid_for_each_class(seed):
         np.testing.assert_allclose(probabilities[:, number], oracle.predict_proba(features)[:, 1], atol=1e-4)
 
 
+@pytest.mark.seeds(20)
+@pytest.mark.parametrize("exclusive", [True, False])
+def test_weights_of_examples(seed, exclusive):
+    features, labels, _ = vectors(seed)
+    targets, rng = np.eye(2)[labels % 2], np.random.default_rng(seed)
+    weights = rng.random(len(labels)) * rng.integers(0, 2, len(labels)) + np.where(np.arange(len(labels)) < 2, 1, 0)
+    tensors = [torch.from_numpy(values) for values in (features, targets, weights)]
+    (probe,) = fit_probes(*tensors[:2], 2, [2.0], weights=tensors[2], exclusive=exclusive)
+    oracle = LINEAR.LogisticRegression(C=1.0 if exclusive else 0.5, tol=1e-8, max_iter=5000)
+    oracle.fit(features, labels % 2, weights)
+    logits = probe.logits(tensors[0])
+    probabilities = logits.softmax(1) if exclusive else logits.sigmoid()
+    np.testing.assert_allclose(probabilities[:, 1], oracle.predict_proba(features)[:, 1], atol=1e-4)
+
+
 def test_a_class_without_examples_is_improbable():
     features, labels, classes = vectors(0)
     (probe,) = fit_probes(torch.from_numpy(features), torch.from_numpy(labels), classes + 1, [1.0])

@@ -143,6 +143,14 @@ def test_pairs_of_a_model_without_segment_ids_are_not_compared(tmp_path, recipe,
         finetune("classification", tmp_path / "start", path, tmp_path / "run", downstream="difference")
 
 
+def test_the_first_line_tells_how_rare_the_rarest_label_is(published, tmp_path, capsys):
+    rng = np.random.default_rng(3)
+    uneven = [*texts_of(rng, ("good",), 12), *texts_of(rng, ("bad",), 2)]
+    finetune("classification", published, write(tmp_path / "train.tsv", uneven), tmp_path / "run", all_examples=True)
+    told = "few labels, 7 examples of each on average, 2 of the rarest: the encoder stays frozen"
+    assert told in capsys.readouterr().err
+
+
 def test_with_more_labels_training_is_brief_and_begins_at_the_regression(published, tmp_path, capsys):
     labels = ("good", "bad")
     train = write(tmp_path / "train.tsv", texts_of(np.random.default_rng(3), labels, 40))
@@ -174,7 +182,10 @@ def test_strength_and_temperature_are_those_of_the_smallest_held_out_loss(seed):
     vectors /= np.sqrt(np.square(vectors).sum(1).mean())
     names = [f"text {index // 2}" if rng.random() < 0.2 else f"own {index}" for index in range(len(gold))]
     features = Features(
-        torch.from_numpy(vectors).float(), torch.nn.functional.one_hot(torch.from_numpy(gold)).float(), True
+        torch.from_numpy(vectors).float(),
+        torch.nn.functional.one_hot(torch.from_numpy(gold)).float(),
+        torch.ones(len(gold)),
+        True,
     )
     strength, temperature, number = cross_validate(features, names)
     if number == 0:
@@ -211,7 +222,9 @@ def test_labels_with_a_single_text_do_not_judge(seed):
     gold = np.append(rng.permutation(np.repeat(np.arange(3), 6)), [3, 4, 4])
     texts = [*range(18), "a", "b", "b"]
     vectors = torch.from_numpy(rng.normal(size=(21, 12)) + rng.normal(size=(5, 12))[gold]).float()
-    features = Features(vectors, torch.nn.functional.one_hot(torch.from_numpy(gold)).float(), True)
+    features = Features(
+        vectors, torch.nn.functional.one_hot(torch.from_numpy(gold)).float(), torch.ones(len(gold)), True
+    )
     strength, temperature, number = cross_validate(features, texts)
     assert number == 6, "not the usual strength, and probabilities that are too sure"
     folds, held = assign_folds(texts, gold.tolist(), number, seed=0), {}

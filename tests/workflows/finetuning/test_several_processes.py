@@ -40,9 +40,14 @@ def weights(path):
     return safetensors.torch.load_file(path / "model" / "model.safetensors")
 
 
-@pytest.mark.parametrize("options", [["--set", "budget.patience=2"], ["--frozen"]], ids=["patience", "frozen"])
+@pytest.mark.parametrize(
+    "options",
+    [["--set", "budget.patience=2"], ["--frozen"], ["--columns", "text=text,label=label,weight=importance"]],
+    ids=["patience", "frozen", "weights"],
+)
 def test_two_processes_have_the_scores_of_one(finetuned, tmp_path, options):
-    """With early stopping the others receive the best weights, with a frozen encoder its features."""
+    """With early stopping the others receive the best weights, with a frozen encoder its features; weights of examples
+    are relative to the mean of all of them, not of a process's share."""
     for name, size in (("one", 1), ("two", 2)):
         statuses, said = finetuned(name, size, *options)
         assert statuses == [0] * size, said

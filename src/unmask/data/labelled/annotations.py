@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.data.labelled.annotation_tools import WEBANNO_HEADER, is_brat, read_brat, read_spacy, read_webanno
+from unmask.data.labelled.columns import UNWEIGHTED, refuse_weights
 from unmask.data.labelled.conllu_file import commented_kind, numbers_words, read_commented
 from unmask.data.labelled.json_file import suffix_of
 from unmask.data.labelled.records import has_records
@@ -115,6 +116,7 @@ def _iterate(
     path: Source, columns: Mapping[str, str], kind: str | None, gold: bool, reading: Reading, notes: list[str] | None
 ) -> Iterator[TaggedSentence]:
     """Yield the sentences of a source in the format that it is in."""
+    refuse_weights(columns, UNWEIGHTED)
     if unknown := sorted(columns.keys() - {"text", *(("label",) if gold else ())}):
         how = "with" if gold else "without"
         raise UserError(f"{argument('columns', {unknown[0]: '…'})} has no effect: sentences are read {how} tags")

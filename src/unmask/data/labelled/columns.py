@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from unmask.data.labelled import negatives
-from unmask.data.labelled.label_cells import SEPARATOR, SEPARATOR_KEY, separator_of
+from unmask.data.labelled.label_cells import SEPARATOR, SEPARATOR_KEY, WEIGHT, separator_of
 from unmask.support.choices import ColumnNames
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
@@ -140,6 +140,16 @@ SIMILARITY = Headerless("SemEval's textual similarity", {"text": 1, "text_b": 2,
 """SemEval 2012 to 2016, one file per source; pairs without a score are not part of the evaluation."""
 
 
+UNWEIGHTED = "examples have weights in classification, multi-label and regression alone"
+"""Why weights are refused by other tasks."""
+
+
+def refuse_weights(columns: Mapping[str, str], why: str) -> None:
+    """Raise an error if there is a column of weights of examples, which count in the loss of training alone."""
+    if WEIGHT in columns:
+        raise UserError(f"{argument('columns', {WEIGHT: '…'})} has no effect: {why}", remedy="omit it")
+
+
 @dataclass(frozen=True)
 class Fields:
     """What the rows of a task have, beside one or two texts.
@@ -152,7 +162,8 @@ class Fields:
         negatives: whether texts that do not belong to the first one are read, if there are columns of them; see
             negatives.py.
         soft: whether a label may be a distribution; see data/labelled/row_labels.py.
-        weights: whether an example may have a weight in the loss, if `columns` names its column.
+        weights: whether an example may have a weight in the loss, if `columns` names its column: the head multiplies by
+            `TextHead.example_weights`.
         blank: whether texts may be empty, or missing.
     """
 

@@ -19,7 +19,7 @@ from typing import Any, TypeGuard
 
 import msgspec
 
-from unmask.data.labelled.columns import ANSWER, SINGLE, Fields, SelectedColumns, Wanted
+from unmask.data.labelled.columns import ANSWER, SINGLE, UNWEIGHTED, Fields, SelectedColumns, Wanted, refuse_weights
 from unmask.data.labelled.delimited import OWN, SEPARATORS, DelimitedFile, Line, distinct_names
 from unmask.data.labelled.json_file import suffix_of
 from unmask.data.labelled.label_cells import SEPARATOR_KEY, WEIGHT, Cell, check_decoded, check_name, is_missing
@@ -178,8 +178,8 @@ def iterate_rows(
     """
     if unknown := sorted(columns.keys() - set(NAMES)):
         raise UserError(f"{argument('columns', {unknown[0]: '…'})} has no effect", remedy=nearest(unknown[0], NAMES))
-    if WEIGHT in columns and not (gold and fields.weights):
-        raise UserError(f"{argument('columns', {WEIGHT: '…'})} has no effect: no weights are read here")
+    if not (gold and fields.weights):
+        refuse_weights(columns, UNWEIGHTED if gold else "no labels are read")
     for column in ("label", SEPARATOR_KEY):
         if column in columns and not gold:
             raise UserError(f"{argument('columns', {column: '…'})} has no effect: no labels are read", remedy="omit it")

@@ -192,21 +192,31 @@ def _column_lines(path: str | Path, columns: Mapping[str, str], known: Tags, gol
 def _check_one_column(tags: set[str], before: set[str], width: int, name: str) -> None:
     """Check that the last two columns are not tags of the same kind, such as gold and predicted ones for conlleval.
 
+    What a model predicted may also be O alone.
+
     Args:
         tags, before: what occurs in the last column, and in the one before it.
         width: number of columns.
         name: name of the file.
 
     Raises:
-        UserError: most tags of one, other than O, are also in the other.
+        UserError: most tags of one, other than O, are also in the other; or the last is O alone, and the other is not.
     """
-    shared = (tags & before) - {"O"}
+    remedy = f"choose the gold tags by number from 0, as in {argument('columns', {'label': width - 2})}"
+    shared, others = (tags & before) - {"O"}, before - {"O"}
+    if tags == {"O"} and "O" in before and others:
+        raise UserError(
+            f"the last column is O for all words, and the one before it has other tags, such as {min(others)}: are "
+            "these the gold tags, and O what a model predicted, as conlleval reads them?",
+            file=name,
+            remedy=f"{remedy}, or {argument('columns', {'label': width - 1})} if no word is in an entity",
+        )
     if shared and 2 * len(shared) >= min(len(tags - {"O"}), len(before - {"O"})):
         raise UserError(
             f"the last two columns have the same tags, such as {min(shared)}: are these the gold tags and those that a "
             "model predicted, as conlleval reads them, or two levels of entities?",
             file=name,
-            remedy=f"choose the gold tags by number from 0, as in {argument('columns', {'label': width - 2})}",
+            remedy=remedy,
         )
 
 

@@ -20,7 +20,7 @@ from unmask.data.batches.registries import MASKINGS, AnyMasking
 from unmask.data.batches.sentence_pairs import LABELS, SentencePairsSettings
 from unmask.data.corpus.build import write_corpus
 from unmask.data.corpus.corpus import Corpus, Documents
-from unmask.data.labelled.columns import as_columns
+from unmask.data.labelled.columns import as_columns, refuse_weights
 from unmask.data.labelled.duplicates import overlap
 from unmask.data.labelled.table import Data, Source, as_sources, check_once
 from unmask.data.text.documents import TextOptions
@@ -100,10 +100,9 @@ def evaluate_task(
         _check_comparable(model, other.model, names)
     sources, named, notes = as_sources(data), as_columns(columns), list[str]()
     check_once(sources)
+    refuse_weights(named, "scores count each example once")
     examples = model.task.read(sources, columns=named, kind=kind, notes=notes)
     notes += describe_damaged(examples, model.task.texts)
-    found = {label for example in examples for label in model.task.labels_of(example)}
-    notes += describe_unseen(model.task.classes(model.labels), found)
     predictions = predictor.run(examples, notes)
     result, first = _scores(model, examples, predictions, metrics)
     if calibration := model.task.calibration(examples, predictions):
@@ -179,8 +178,12 @@ def _scores(
         "examples": len(examples),
         **task.details(examples, predictions, model.labels),
     }
+    found = {label for example in examples for label in task.labels_of(example)}
+    warnings = describe_unseen(task.classes(model.labels), found)
     if told := describe_uninformative(task, examples, predictions):
-        result["warnings"] = [told]
+        warnings.append(told)
+    if warnings:
+        result["warnings"] = warnings
     return result, measure
 
 

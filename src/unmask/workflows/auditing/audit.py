@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from unmask.data.labelled.columns import as_columns
+from unmask.data.labelled.columns import as_columns, refuse_weights
 from unmask.data.labelled.table import Data, ExampleTable, Source, as_sources
 from unmask.data.labelled.tagged_file import write_columns
 from unmask.data.labelled.tagged_sentence import TaggedSentence
@@ -164,6 +164,7 @@ def audit(
         )
     reader = TASKS[kind]()
     named = as_columns(columns)
+    refuse_weights(named, "labels are judged whatever the weights of their examples")
     examples = reader.read(sources, columns=named, kind=format, notes=notes)
     others: list[Record] = []
     if isinstance(reader, RowTask) and (written or shown):

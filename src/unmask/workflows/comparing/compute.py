@@ -22,6 +22,7 @@ from unmask.data.cleaning.overlap import count_seen
 from unmask.data.corpus.build import held_out, write_corpus
 from unmask.data.corpus.corpus import open_corpus
 from unmask.data.corpus.partial import remove_published
+from unmask.data.labelled.label_cells import WEIGHT
 from unmask.data.text.documents import Skipped, read_documents
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.train import TokenizerSettings, train_vocabulary
@@ -132,7 +133,7 @@ def look_first(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Ma
         [_model(cell, needed)],
         list(cell.paths["files"].train),
         inputs["task"],
-        columns=inputs["columns"],
+        columns={name: column for name, column in inputs["columns"].items() if name != WEIGHT},
         format=inputs["format"],
         examples=min(inputs.get("examples", LOOKED_AT), LOOKED_AT),
         device=machine.device.type,  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from unmask.data.batches.rng import derive_rng
-from unmask.data.labelled.columns import as_columns
+from unmask.data.labelled.columns import as_columns, refuse_weights
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.table import Data, as_sources
 from unmask.data.labelled.tagged_sentence import TaggedSentence
@@ -123,7 +123,9 @@ def first_look(
     check_count("examples", examples, 2)
     notes, display, machine = list[str](), Display(quiet=quiet), choose_machine(device, precision)
     kind = TASKS[task]()
-    labelled = kind.read(as_sources(train, encoding), columns=as_columns(columns), kind=format, notes=notes)
+    named = as_columns(columns)
+    refuse_weights(named, "features are judged by all examples alike")
+    labelled = kind.read(as_sources(train, encoding), columns=named, kind=format, notes=notes)
     refuse_soft(labelled)
     chosen = _sample(labelled, examples, notes)
     labels = read_labels(kind, chosen)

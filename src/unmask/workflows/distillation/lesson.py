@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 
 from unmask.data.batches.batch import Sample
+from unmask.data.labelled.columns import refuse_weights
 from unmask.data.labelled.duplicates import MOST_SEARCHED, overlap
 from unmask.data.labelled.table import Source
 from unmask.inference.backend import TorchBackend
@@ -90,6 +91,7 @@ class Lesson:
                     f"pass {argument('train')}, {argument('unlabelled')}, {argument('corpus')} or {argument('text')}"
                 ),
             )
+        refuse_weights(self.files.columns, "a student imitates its teacher on all examples alike")
         check_count("examples", self.examples)
         if not self.files.train:
             refuse_idle(f"without {argument('train')}, whose examples it counts", examples=self.examples is not None)

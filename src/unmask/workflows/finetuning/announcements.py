@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
@@ -43,8 +44,7 @@ def announce(ready: Prepared, display: Display) -> None:
     every = "all other weights" if replaced else "all weights"
     weights = f"newly initialized{lacking}: {', '.join(new)}" if new else f"{every} from {source}" if source else ""
     if ready.few is not None:
-        each = counted(round(len(ready.split.train) / len(data.labels)), "example")
-        display.say(f"few labels, {each} of each: {_describe_rule(ready.few)}")
+        display.say(f"few labels, {_describe_counts(ready)}: {_describe_rule(ready.few)}")
     if remark := recipe.task.remark(data.labels):
         display.say(remark)
     trained = counted(len(ready.split.train), "training example")
@@ -117,6 +117,15 @@ def describe_plateau(losses: Sequence[float | None]) -> str:
         f"the training loss has not fallen ({first:.3f} in the first steps, {last:.3f} in the last third): the model "
         "has learned nothing from these examples; try more or easier ones, or another optimizer.learning_rate"
     )
+
+
+def _describe_counts(ready: Prepared) -> str:
+    """Return how many training examples labels have on average, and the rarest one if it has less than half as many."""
+    train, labels = ready.split.train, ready.data.labels
+    counts = Counter(label for example in train for label in ready.recipe.task.labels_of(example))
+    average, least = round(len(train) / len(labels)), min(counts[label] for label in labels)
+    rarest = f" on average, {least:,} of the rarest" if 2 * least < average else ""
+    return f"{counted(average, 'example')} of each{rarest}"
 
 
 def _describe_rule(few: FewLabels) -> str:

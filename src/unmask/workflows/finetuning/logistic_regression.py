@@ -46,13 +46,15 @@ class Probe(NamedTuple):
         return features @ self.weights.T + self.bias
 
 
-def summed_loss(logits: Tensor, targets: Tensor, *, exclusive: bool = False) -> Tensor:
+def summed_loss(logits: Tensor, targets: Tensor, *, weights: Tensor | None = None, exclusive: bool = False) -> Tensor:
     """Return the sum of the cross-entropies of logits, (examples, classes); the other arguments are of `fit_probes`."""
     if targets.ndim == 1:
         targets, exclusive = one_hot(targets, logits.shape[1]), True
     if exclusive:
-        return -(targets * log_softmax(logits, 1)).sum()
-    return binary_cross_entropy_with_logits(logits, targets.to(logits.dtype), reduction="sum")
+        losses = -targets * log_softmax(logits, 1)
+    else:
+        losses = binary_cross_entropy_with_logits(logits, targets.to(logits.dtype), reduction="none")
+    return (losses if weights is None else losses * weights[:, None]).sum()
 
 
 def fit_probes(
@@ -61,6 +63,7 @@ def fit_probes(
     classes: int,
     strengths: Sequence[float],
     *,
+    weights: Tensor | None = None,
     exclusive: bool = False,
     biased: bool = True,
 ) -> list[Probe]:
@@ -72,6 +75,7 @@ def fit_probes(
             (examples, classes) of 0 and 1, for a sigmoid for each class.
         classes: number of classes; some may have no examples.
         strengths: weights of the squared norm, above 0.
+        weights: the weight of each example in the loss, (examples,), not below 0; None: all 1.
         exclusive: whether targets of (examples, classes) are for a softmax: the weight of each class of each example,
             such as its probability.
         biased: whether there is a bias; otherwise it is 0.
@@ -79,11 +83,15 @@ def fit_probes(
     if targets.ndim == 1:
         targets, exclusive = one_hot(targets, classes), True
     gold, vectors = targets.double().numpy(), features.numpy().astype(np.float64)
+    sums = gold.sum(1, keepdims=True) if exclusive else np.ones((len(gold), 1))  # the weight of each example
+    if weights is not None:
+        of_examples = weights.double().numpy()[:, None]
+        gold, sums = gold * of_examples, sums * of_examples
     learned: np.ndarray = np.ones(classes, bool)  # which labels have a minimum
     if biased:
         learned &= gold.any(0)
         if not exclusive:
-            learned &= (gold < 1).any(0)
+            learned &= (gold < sums).any(0)
     center = vectors.mean(0) if biased else np.zeros(vectors.shape[1])
     vectors -= center
     directions = _principal_directions(vectors)
@@ -91,16 +99,16 @@ def fit_probes(
     inputs = np.ones((len(vectors), rank + int(biased)))  # (examples, components and bias)
     np.matmul(vectors, directions, out=inputs[:, :rank])
     fitted: dict[float, Probe] = {}
-    weights = np.zeros((inputs.shape[1], int(learned.sum())))
+    layer = np.zeros((inputs.shape[1], int(learned.sum())))
     for strength in sorted(strengths, reverse=True):
         penalty = np.full((inputs.shape[1], 1), strength)
         penalty[rank:] = 0
-        weights = _fit(inputs, gold[:, learned], weights, penalty, exclusive=exclusive)
+        layer = _fit(inputs, gold[:, learned], sums, layer, penalty, exclusive=exclusive)
         outer, bias = np.zeros((len(directions), classes)), np.zeros(classes)
-        outer[:, learned] = directions @ weights[:rank]
+        outer[:, learned] = directions @ layer[:rank]
         if biased:
-            bias[learned] = weights[-1] - center @ outer[:, learned]
-            lowest = (inputs @ weights).min(initial=0.0) - NEVER
+            bias[learned] = layer[-1] - center @ outer[:, learned]
+            lowest = (inputs @ layer).min(initial=0.0) - NEVER
             bias[~learned] = lowest if exclusive else np.where(gold.any(0), 1, -1)[~learned] * np.log(len(gold) + 1)
         fitted[strength] = Probe(
             torch.from_numpy(outer.T).to(features.dtype), torch.from_numpy(bias).to(features.dtype)
@@ -117,11 +125,14 @@ def _principal_directions(vectors: np.ndarray) -> np.ndarray:
 
 
 def _fit(
-    inputs: np.ndarray, gold: np.ndarray, weights: np.ndarray, penalty: np.ndarray, *, exclusive: bool
+    inputs: np.ndarray, gold: np.ndarray, sums: np.ndarray, layer: np.ndarray, penalty: np.ndarray, *, exclusive: bool
 ) -> np.ndarray:
-    """Return the weights with the smallest loss, (inputs, classes), beginning at some."""
+    """Return the linear layer with the smallest loss, (inputs, classes), beginning at one.
+
+    Shape:
+        gold: the weight of each class of each example, (examples, classes); sums: that of each example, (examples, 1).
+    """
     examples = len(inputs)
-    sums = gold.sum(1, keepdims=True) if exclusive else np.ones((examples, 1))
 
     def normalized(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the logarithms of what normalizes the probabilities, and these."""
@@ -132,16 +143,16 @@ def _fit(
         totals = shares.sum(1, keepdims=True)
         return top + np.log(totals), shares / totals
 
-    def evaluate(weights: np.ndarray) -> tuple[float, np.ndarray]:
-        logits = inputs @ weights
+    def evaluate(layer: np.ndarray) -> tuple[float, np.ndarray]:
+        logits = inputs @ layer
         normalizers, chances = normalized(logits)
-        loss = (sums * normalizers).sum() - (gold * logits).sum() + (penalty * weights**2).sum() / 2
-        return float(loss / examples), (inputs.T @ (sums * chances - gold) + penalty * weights) / examples
+        loss = (sums * normalizers).sum() - (gold * logits).sum() + (penalty * layer**2).sum() / 2
+        return float(loss / examples), (inputs.T @ (sums * chances - gold) + penalty * layer) / examples
 
-    _, chances = normalized(inputs @ weights)
+    _, chances = normalized(inputs @ layer)
     variance = max(CERTAIN, float((chances * (1 - chances)).mean()))
     curvature = (variance * (inputs**2).sum(0)[:, None] + penalty) / examples
-    return minimize(evaluate, weights, 1 / np.sqrt(curvature))
+    return minimize(evaluate, layer, 1 / np.sqrt(curvature))
 
 
 def minimize(evaluate: Evaluate, start: np.ndarray, scale: np.ndarray) -> np.ndarray:

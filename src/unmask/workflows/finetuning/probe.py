@@ -49,36 +49,39 @@ class Features:
     Attributes:
         vectors: what its linear layer reads, (examples, width).
         targets: the weight of each label, (examples, labels).
+        weights: the weight of each example, (examples,).
         exclusive: whether an example has one label.
         biased: whether the linear layer has a bias.
     """
 
     vectors: Tensor
     targets: Tensor
+    weights: Tensor
     exclusive: bool
     biased: bool = True
 
     def part(self, rows: np.ndarray) -> Features:
         """Return those of some examples."""
         index = torch.from_numpy(rows)
-        return replace(self, vectors=self.vectors[index], targets=self.targets[index])
+        return replace(self, vectors=self.vectors[index], targets=self.targets[index], weights=self.weights[index])
 
     def fit(self, strengths: Sequence[float]) -> list[Probe]:
         """Return the regression of each strength."""
         classes, kind = self.targets.shape[1], {"exclusive": self.exclusive, "biased": self.biased}
-        return fit_probes(self.vectors, self.targets, classes, strengths, **kind)
+        return fit_probes(self.vectors, self.targets, classes, strengths, weights=self.weights, **kind)
 
     def loss(self, logits: Tensor) -> float:
         """Return the summed cross-entropy of logits, (examples, labels)."""
-        return float(summed_loss(logits, self.targets, exclusive=self.exclusive))
+        return float(summed_loss(logits, self.targets, weights=self.weights, exclusive=self.exclusive))
 
     def temperature(self, logits: Tensor) -> float:
         """Return what logits, (examples, labels), are to be divided by."""
+        gold, weights = self.targets.double(), self.weights.double()[:, None]
         if self.exclusive:
-            return find_temperature(logits.double().softmax(1).numpy(), self.targets.double().numpy())
-        has = logits.double().sigmoid().reshape(-1).numpy()
-        gold = self.targets.double().reshape(-1).numpy()
-        return find_temperature(np.stack([1 - has, has], 1), np.stack([1 - gold, gold], 1))
+            return find_temperature(logits.double().softmax(1).numpy(), (weights * gold).numpy())
+        has = logits.double().sigmoid().reshape(-1)
+        lacks_and_has = torch.stack([weights * (1 - gold), weights * gold], -1).reshape(-1, 2)
+        return find_temperature(torch.stack([1 - has, has], 1).numpy(), lacks_and_has.numpy())
 
 
 def begin_with_probe(
@@ -159,14 +162,17 @@ def _read(learner: Learner, head: ProbedHead, samples: Sequence[Sample], machine
     """Return what a head reads of samples, without dropout, in float32 on the host."""
     training = learner.training
     learner.eval()
-    vectors, targets = [], []
+    vectors, targets, weights = [], [], []
     for part in split(samples, TOKENS):
         batch = collate(part).to(machine.device)
         encoded = learner.encoder(batch.tokens, head.keep, batch.carry)
         vectors.append(head.vectors(learner.encoder, encoded, batch).float().cpu())
         targets.append(head.targets(batch).float().cpu())
+        of_examples = head.example_weights(batch)
+        weights.append(torch.ones(len(targets[-1])) if of_examples is None else of_examples.cpu())
     learner.train(training)
-    return Features(torch.cat(vectors), torch.cat(targets), head.exclusive, head.out.bias is not None)
+    biased = head.out.bias is not None
+    return Features(torch.cat(vectors), torch.cat(targets), torch.cat(weights), head.exclusive, biased)
 
 
 def _scales(vectors: Tensor, layers: Sequence[int]) -> Tensor:
