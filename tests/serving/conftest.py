@@ -45,7 +45,7 @@ from unmask.training.machine import choose_machine
 
 testclient = pytest.importorskip("starlette.testclient", reason="the extra serve is not installed")
 
-SHAPE = BertSettings(layers=1, width=16, heads=2, feed_forward=32, positions=40, init_std=0.3, dropout=0.0)
+SHAPE = BertSettings(layers=2, width=16, heads=2, feed_forward=32, positions=40, init_std=0.3, dropout=0.0)
 KINDS = {
     "masked": (None, ()),
     "classes": (Classification(length=16), ("bad", "good", "so-so")),
