@@ -21,9 +21,9 @@ from unmask.tasks.regression import Regression
 from unmask.tasks.token_classification import TokenClassification
 from unmask.training.machine import Machine, choose_machine
 
-SETTINGS = BertSettings(layers=2, width=16, heads=2, feed_forward=32, positions=32, init_std=0.3, dropout=0.5)
+SETTINGS = BertSettings(layers=1, width=16, heads=2, feed_forward=32, positions=32, init_std=0.3, dropout=0.5)
 MEANS = ModernBertSettings(
-    layers=2, width=16, heads=2, feed_forward=32, positions=32, init_std=0.3, classifier_pooling="mean"
+    layers=1, width=16, heads=2, feed_forward=32, positions=32, init_std=0.3, classifier_pooling="mean"
 )
 LSTM = DownstreamSettings(kind="rnn", layers=(-1, -2), width=8)
 TASKS = {

@@ -26,7 +26,7 @@ def test_a_predictor_returns_tokens_and_the_weights_of_each_head(make):
     model = make()
     attention = Predictor(model, CPU).attention("the dog", "a cat")
     count = len(attention.tokens)
-    assert attention.weights.shape == (2, 2, count, count)
+    assert attention.weights.shape == (1, 2, count, count)
     assert attention.weights.dtype == np.float32
     assert np.allclose(attention.weights.sum(-1), 1, atol=1e-5)
     assert attention.weights.std() > 0.01

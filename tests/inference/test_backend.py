@@ -58,9 +58,9 @@ def test_logits_are_float32_and_in_the_order_of_the_samples(make, tokenizer, mon
 
 def test_layers_of_all_tokens_of_some_positions_and_pooled(make, tokenizer):
     backend, samples = TorchBackend(make(), CPU), framed(tokenizer)
-    rows = dict(backend.layers(samples, (2, 0)))
-    first = dict(backend.layers(samples, (2,), at="summary"))
-    pooled = dict(backend.layers(samples, (2,), at="summary", pooled=True))
+    rows = dict(backend.layers(samples, (1, 0)))
+    first = dict(backend.layers(samples, (1,), at="summary"))
+    pooled = dict(backend.layers(samples, (1,), at="summary", pooled=True))
     for number, sample in enumerate(samples):
         with torch.no_grad():
             last = backend.encoder(collate([sample]).tokens).last

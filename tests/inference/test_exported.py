@@ -67,7 +67,7 @@ def test_only_the_last_layer_is_there(make):
 def test_features_are_written_where_the_program_yields_the_last_layer(make, tmp_path):
     engine = backend(ProgramSignature(FEATURES, "")).engine
     made = make()
-    echo = ExportedBackend(engine, ProgramSignature(FEATURES, ""), "int8", 2, Display(quiet=True), "0123")
+    echo = ExportedBackend(engine, ProgramSignature(FEATURES, ""), "int8", 1, Display(quiet=True), "0123")
     object.__setattr__(made.encoder, "width", 3)  # that of the echo
     Predictor(made, backend=echo).write_features(as_rows(["the dog", "a cat"]), [-1], tmp_path / "features.safetensors")
     with safe_open(tmp_path / "features.safetensors", framework="np") as file:

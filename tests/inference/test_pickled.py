@@ -55,7 +55,7 @@ def test_a_model_in_memory_is_pickled_with_its_weights(saved):
 
 def test_a_predictor_is_shown_in_a_line(saved, make):
     shown = repr(load(saved, device="cpu"))
-    about = "bert (2 layers, width 16, 2 heads), task=classification, 2 labels (no, yes), float32"
+    about = "bert (1 layer, width 16, 2 heads), task=classification, 2 labels (no, yes), float32"
     assert shown == f"Predictor({str(saved)!r}, {about})"
     assert repr(Predictor(make("regression"), CPU)).endswith("task=regression, float32)")
 

@@ -72,10 +72,10 @@ def bonett_price(only_first, only_second, number):
 
 
 def test_intervals_of_differences_of_accuracies_are_those_of_bonett_and_price(monkeypatch):
-    """Of the counts of 60 outcomes, among them models that agree on all examples, and models that are always right."""
+    """Of the counts of 20 outcomes, among them models that agree on all examples, and models that are always right."""
     monkeypatch.setattr(module, "RESAMPLES", 400)
     rng = np.random.default_rng(0)
-    for trial in range(60):
+    for trial in range(20):
         number = int(rng.integers(20, 1000))
         only_first, only_second = rng.binomial(number // 2, rng.choice([0, 0.02, 0.2, 0.5], 2))
         both = number - only_first - only_second if trial % 4 == 0 else None

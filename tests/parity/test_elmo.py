@@ -30,10 +30,10 @@ def samples(tokenizer, text):
 
 
 @torch.no_grad()
-def differences(model, folder, sentences):
+def differences(model, folder, sentences, streams=STREAMS):
     """Return the largest difference to each recorded text in each direction."""
     texts, body, found = json.loads((folder / sentences).read_text()), model.encoder.eval(), []
-    for stream in range(STREAMS):
+    for stream in range(streams):
         recorded, carry = h5py.File(folder / f"lm_embeddings_{stream}.hdf5"), body.start(2)
         for index, text in enumerate(texts[stream]):
             encoded = body(collate(samples(model.tokenizer, text)).tokens, carry=carry)
@@ -94,4 +94,4 @@ def test_the_comparison_notices(fixture, planted, monkeypatch):
         monkeypatch.setattr(body, "forward", lambda tokens, carry: forward(tokens, carry=fresh))
     else:
         body.forward_lm, body.backward_lm = body.backward_lm, body.forward_lm
-    assert max(differences(model, folder, sentences)) > 1e-5
+    assert max(differences(model, folder, sentences, streams=1)) > 1e-5

@@ -34,7 +34,7 @@ TASKS = {
 REMOVES = ("gpt", "xlnet")
 """Families that were not trained to read masks."""
 STEPS = 4
-CASES = 4
+CASES = 2
 """Samples of each shape and head."""
 VARIED = ("roberta", "deberta", "modernbert", "eurobert", "xlnet")
 """Families with which all heads run by default: their summaries, positions and ways to remove words differ."""

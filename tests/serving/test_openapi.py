@@ -54,7 +54,7 @@ def test_S3_generated_requests_never_cause_a_500(client, path):
 
     @given(case=st.one_of(*(operation.as_strategy(generation_mode=mode) for mode in modes)))
     @settings(
-        max_examples=settings.default.max_examples // 2,
+        max_examples=settings.default.max_examples // 4,
         database=None,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),

@@ -9,6 +9,8 @@ import pytest
 
 import unmask
 from unmask.data.labelled.question_files import Answer, Question
+from unmask.recipes.recipe import read_recipe
+from unmask.support.settings import parse_overrides, write
 from unmask.tasks.answer_beams import AnswerBeams
 from unmask.tasks.passage_windows import PassageWindow
 from unmask.tasks.question_answering import best_threshold
@@ -102,16 +104,18 @@ def test_a_model_learns_to_answer(tmp_path, tokenizer_directory):
         questions.append({"paragraphs": [{"context": f"{number} {text}".removeprefix(f"{number} "), "qas": qas}]})
     path = tmp_path / "train.json"
     path.write_text(json.dumps({"data": questions}))
+    small = ["encoder.layers=2", "encoder.width=64", "encoder.heads=2", "encoder.feed_forward=128"]
+    (tmp_path / "small.toml").write_text(write(read_recipe("xlnet-mini", parse_overrides(small))))
     run = unmask.finetune(
         "answer-beams",
-        "random:xlnet-mini",
+        f"random:{tmp_path / 'small.toml'}",
         tokenizer=tokenizer_directory,
         train=[path],
         dev=[path],
         out=tmp_path / "run",
         settings={
-            "budget.steps": 20,
-            "optimizer.learning_rate": 5e-4,
+            "budget.steps": 40,
+            "optimizer.learning_rate": 2e-3,
             "task.length": 40,
             "task.question": 12,
             "task.threshold": 0.0,

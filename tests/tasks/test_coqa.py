@@ -96,7 +96,7 @@ def stories(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(fine_tuned, stories, tmp_path_factory):
-    sets = ("budget.steps=140", "task.length=64", "task.history.turns=1")
+    sets = ("budget.steps=95", "task.length=64", "task.history.turns=1")
     return fine_tuned("coqa", stories, tmp_path_factory.mktemp("coqa") / "run", *sets)
 
 

@@ -118,7 +118,7 @@ def test_every_task_is_fine_tuned_as_the_page_says(kind, folder, tokenizer_direc
 
 def test_the_dialogue_of_three_turns(trained, folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
-    trained("quac", "my-quac", "train_v0.2.json", 120)
+    trained("quac", "my-quac", "train_v0.2.json", 80)
     asked = [command for command in commands("predict", "my-quac") if "--question" in command]
     for number, (command, (question, answer)) in enumerate(zip(asked, TURNS, strict=True)):
         history = command[command.index("--history") + 1 :] if number else []
@@ -139,7 +139,7 @@ def test_the_dialogue_of_three_turns(trained, folder, monkeypatch, capsys):
 
 def test_the_question_that_needs_two_paragraphs(trained, folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
-    trained("hotpotqa", "my-hotpotqa", "hotpot_train_v1.1.json", 150)
+    trained("hotpotqa", "my-hotpotqa", "hotpot_train_v1.1.json", 90)
     (command,) = commands("predict", "my-hotpotqa")
     assert main(command) == 0
     assert capsys.readouterr().out.startswith("Leeds\t")

@@ -158,7 +158,7 @@ def questions(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(fine_tuned, questions, tmp_path_factory):
-    sets = ("budget.steps=150", "task.length=64", "task.question=16", "task.threshold=0")
+    sets = ("budget.steps=100", "task.length=64", "task.question=16", "task.threshold=0")
     return fine_tuned("hotpotqa", questions, tmp_path_factory.mktemp("hotpotqa") / "run", *sets)
 
 

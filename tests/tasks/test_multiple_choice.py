@@ -123,7 +123,7 @@ def trained(fine_tuned, recipe_file, articles, tmp_path_factory):
     """A model whose random weights are large enough for its [CLS] to distinguish sequences."""
     here = tmp_path_factory.mktemp("choice")
     (here / "large.toml").write_text(write(read_recipe(recipe_file, parse_overrides(["encoder.init_std=0.15"]))))
-    sets = ("budget.steps=120", "task.length=32", "optimizer.learning_rate=2e-3")
+    sets = ("budget.steps=80", "task.length=32", "optimizer.learning_rate=2e-3")
     return fine_tuned("multiple-choice", articles, here / "run", *sets, recipe=here / "large.toml")
 
 

@@ -140,7 +140,7 @@ def dialogues(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(fine_tuned, dialogues, tmp_path_factory):
-    sets = ("budget.steps=140", "task.length=64", "task.threshold=0", "task.history.turns=1")
+    sets = ("budget.steps=95", "task.length=64", "task.threshold=0", "task.history.turns=1")
     return fine_tuned("quac", dialogues, tmp_path_factory.mktemp("quac") / "run", *sets)
 
 

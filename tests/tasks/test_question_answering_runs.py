@@ -71,7 +71,7 @@ def trained(recipe_file, tokenizer_directory, documents, tmp_path_factory):
     """A model that has memorized ten questions, and the file."""
     here = tmp_path_factory.mktemp("trained")
     train = squad(here / "train.json", seen(documents, 10))
-    sets = ("budget.steps=150", "optimizer.learning_rate=5e-3", "batch.sequences=10", "task.length=48")
+    sets = ("budget.steps=100", "optimizer.learning_rate=5e-3", "batch.sequences=10", "task.length=48")
     tune(recipe_file, tokenizer_directory, train, here / "run", *sets, dev=[train], quiet=True)
     return here / "run", train
 

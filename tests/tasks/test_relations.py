@@ -145,7 +145,7 @@ def test_relations_are_learned_and_written_as_they_are_read(fine_tuned, tmp_path
     train, test = tmp_path / "train.jsonl", tmp_path / "test.jsonl"
     train.write_text("\n".join(json.dumps(example_of(seed)) for seed in range(150)))
     test.write_text("\n".join(json.dumps(example_of(seed)) for seed in range(150, 180)))
-    run = fine_tuned("relations", train, tmp_path / "run", "budget.steps=120", "task.length=40")
+    run = fine_tuned("relations", train, tmp_path / "run", "budget.steps=80", "task.length=40")
     predictor = load(run, device="cpu")
     examples = predictor.task.read([test], columns={})
     assert not any(example.relations for example in predictor.read(test))

@@ -221,7 +221,7 @@ def test_nested_entities_are_learned_and_written_as_annotators_read_them(fine_tu
     train, test = tmp_path / "train.jsonl", tmp_path / "test.jsonl"
     train.write_text("\n".join(json.dumps(nested(seed)) for seed in range(200)))
     test.write_text("\n".join(json.dumps(nested(seed)) for seed in range(200, 240)))
-    run = fine_tuned("spans", train, tmp_path / "run", "budget.steps=150", "task.length=40")
+    run = fine_tuned("spans", train, tmp_path / "run", "budget.steps=100", "task.length=40")
     predictor = load(run, device="cpu")
     assert (predictor.task.width, predictor.task.nested) == (4, True)
     examples = predictor.task.read([test], columns={})

@@ -183,7 +183,7 @@ def hidden(tmp_path_factory):
 
 
 GOOD, BAD = (" ".join([*WORDS * 6, *[word] * 6]) for word in ("dog", "cat"))
-RUN = ("task.length=16", "task.windows=5", "budget.steps=100")
+RUN = ("task.length=16", "task.windows=5", "budget.steps=60")
 
 
 def test_what_lies_beyond_the_first_window_is_learned(fine_tuned, hidden, tmp_path):

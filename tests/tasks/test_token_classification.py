@@ -213,7 +213,7 @@ def tuned(tmp_path_factory, tokenizer_directory):
     rows = [*ROWS, " ".join(ROWS)]
     text = "\n\n".join("\n".join("\t".join([*word.split("/"), "O"][:2]) for word in row.split()) for row in rows)
     (here / "train.conll").write_text(text)
-    rates = ["optimizer.learning_rate=5e-3", "budget.steps=150", "batch.sequences=8"]
+    rates = ["optimizer.learning_rate=5e-3", "budget.steps=100", "batch.sequences=8"]
     finetune(
         "token-classification",
         f"random:{here / 'tiny.toml'}",

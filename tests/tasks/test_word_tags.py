@@ -32,7 +32,7 @@ def offsets(text, entities):
 def test_entities_by_offsets_are_learned_and_predicted_in_the_given_text(fine_tuned, tmp_path):
     path = tmp_path / "train.jsonl"
     path.write_text("".join(json.dumps({"text": text, "label": offsets(text, of)}) + "\n" for text, of in TEXTS))
-    run = fine_tuned("token-classification", path, tmp_path / "run", "budget.steps=120", "task.length=40")
+    run = fine_tuned("token-classification", path, tmp_path / "run", "budget.steps=80", "task.length=40")
     result = evaluate(run, path)
     assert result["metrics"] == {"precision": 100, "recall": 100, "f1": 100}
     for prediction, (text, entities) in zip(predict(run, path, quiet=True), TEXTS, strict=True):
@@ -62,7 +62,7 @@ def tagger(fine_tuned, tmp_path_factory):
     here = tmp_path_factory.mktemp("pos")
     rows = ["".join("\t".join(word.split("/")) + "\n" for word in row.split()) for row in TAGS]
     (here / "train.conll").write_text("\n".join(rows))
-    run = fine_tuned("token-classification", here / "train.conll", here / "run", "budget.steps=100")
+    run = fine_tuned("token-classification", here / "train.conll", here / "run", "budget.steps=70")
     return run, here / "train.conll"
 
 

@@ -81,10 +81,10 @@ class LeaksTargets(Masking):
 
 
 @lru_cache(maxsize=1)
-def mask_all(masking):
+def mask_all(masking, count=500):
     """Return pairs of a sample before and after masking."""
     found = []
-    for number, sample in enumerate(texts(4000)):
+    for number, sample in enumerate(texts(count)):
         sample = sample.named((0, number))
         found.append((sample, masking(sample, derive_rng(0, "masking", *sample.key))))
     return found
@@ -108,14 +108,14 @@ def check_masked_tokens(masking):
         assert np.array_equal(masked.segments, sample.segments)
 
 
-def replacements(masking):
-    found = mask_all(masking)
+def replacements(masking, count):
+    found = mask_all(masking, count)
     before = np.concatenate([masked.labels["masked"] for _, masked in found])
     return before, np.concatenate([masked.ids[masked.positions["masked"]] for _, masked in found])
 
 
 def check_shares(masking):
-    before, after = replacements(masking)
+    before, after = replacements(masking, 4000)
     ordinary = VOCABULARY - 5
     assert len(before) > 30_000
     assert abs((after == MASK).mean() - 0.8) < 0.01
@@ -124,7 +124,7 @@ def check_shares(masking):
 
 
 def check_random_tokens(masking):
-    before, after = replacements(masking)
+    before, after = replacements(masking, 2000)
     drawn = np.bincount(after[(after != MASK) & (after != before)], minlength=VOCABULARY)
     assert not drawn[list(SPECIAL)].any()
     assert drawn[5:].min() > 0.5 * drawn[5:].mean(), "all ordinary ids are drawn about equally often"
@@ -183,7 +183,7 @@ def test_planted_faults_are_found(fault, check):
     ],
 )
 def test_shares_are_followed(replace, expected):
-    before, after = replacements(build(TokenMaskingSettings(rate=0.4, replace=replace)))
+    before, after = replacements(build(TokenMaskingSettings(rate=0.4, replace=replace)), 500)
     kinds = np.where(after == MASK, "mask", np.where(after == before, "keep", "random"))
     assert set(kinds) - ({"keep"} if expected == {"random"} else set()) == expected
 

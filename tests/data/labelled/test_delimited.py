@@ -58,7 +58,7 @@ def texts(path, columns=None, notes=None):
 @pytest.mark.parametrize("declared", [False, True], ids=["", "sep="])
 def test_tables_are_read_as_pandas_reads_them(tmp_path, suffix, separator, header, declared):
     rng = random.Random(f"{suffix}{separator}{header}{declared}")
-    for number in range(50):
+    for number in range(12):
         plain = suffix == "tsv" and separator == "\t"  # without quoting
         names, rows = made(rng, quotes=not plain)
         newline = rng.choice(["\n", "\r\n"]) if suffix == "csv" else "\n"
@@ -91,7 +91,7 @@ def test_tables_are_read_as_pandas_reads_them(tmp_path, suffix, separator, heade
 @pytest.mark.parametrize("suffix", ["csv", "tsv"])
 def test_a_single_column_stays_one(tmp_path, suffix):
     rng = random.Random(suffix)
-    for number in range(50):
+    for number in range(15):
         _, rows = made(rng, quotes=False)
         lines = [row[0].replace('"', "").replace(",", "") + "; or | so" * rng.randrange(2) for row in rows]
         path = tmp_path / f"{number}.{suffix}"

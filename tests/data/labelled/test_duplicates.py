@@ -101,7 +101,7 @@ def test_the_share_of_what_is_found_in_a_sample_is_its_share(seed):
 def test_texts_that_share_a_phrase_are_compared():
     """Their common n-grams are in the sketches of all: pairs are then counted, and compared, in another way."""
     rng, ending = random.Random(0), " with kind regards from the whole team of the shop"
-    for _ in range(50):
+    for _ in range(15):
         train = [("".join(rng.choices("abcdef ", k=rng.randrange(5, 60))) + ending,) for _ in range(60)]
         held = [(rng.choice(train)[0][rng.randrange(8) :] + rng.choice("xyz"),) for _ in range(20)]
         known, asked = identities(train), identities(held)

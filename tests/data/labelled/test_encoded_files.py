@@ -31,7 +31,7 @@ def texts(encoding, seed, number=20):
 @pytest.mark.parametrize("encoding", WORDS)
 @pytest.mark.parametrize(("suffix", "separator"), [("csv", ","), ("csv", ";"), ("tsv", "\t")])
 def test_tables_are_read_as_pandas_reads_them(tmp_path, encoding, suffix, separator):
-    for seed in range(50):
+    for seed in range(15):
         frame = pandas.DataFrame({"text": texts(encoding, seed), "label": random.Random(seed).choices("ab", k=20)})
         path = tmp_path / f"{seed}.{suffix}"
         frame.to_csv(path, sep=separator, index=False, encoding=encoding)

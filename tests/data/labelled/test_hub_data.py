@@ -97,7 +97,7 @@ def test_a_generated_cache_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     rng = random.Random(0)
-    for number in range(50):
+    for number in range(15):
         name, commit = f"owner-{number}/set.{number}", hashlib.sha1(str(number).encode()).hexdigest()
         root = tmp_path / "cache" / f"datasets--{name.replace('/', '--')}"
         (root / "refs").mkdir(parents=True)

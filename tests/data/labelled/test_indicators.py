@@ -27,7 +27,7 @@ def made(rng, *, one):
 @pytest.mark.parametrize("one", [True, False], ids=["one label", "several"])
 def test_labels_are_those_whose_column_is_one(tmp_path, form, one):
     rng = random.Random(f"{form}{one}")
-    for number in range(50):
+    for number in range(15):
         frame = made(rng, one=one)
         labels = rng.sample(LABELS, 4)
         path = tmp_path / f"{number}.{form}"

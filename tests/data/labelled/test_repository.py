@@ -65,7 +65,7 @@ def shards(rng, split, suffix, layout):
 @pytest.mark.parametrize("layout", ["shards", "folders", "files", "card"])
 def test_the_rows_of_a_split_are_those_of_its_files(tmp_path, layout):
     rng = random.Random(layout)
-    for number in range(50):
+    for number in range(15):
         folder, suffix = tmp_path / str(number), rng.choice(FORMATS)
         splits = rng.sample(SPLITS, rng.randrange(1, 4))
         expected, entries, infos = {}, [], []
@@ -98,7 +98,7 @@ def test_the_rows_of_a_split_are_those_of_its_files(tmp_path, layout):
 
 def test_configurations_have_splits_of_their_own(tmp_path):
     rng = random.Random(0)
-    for number in range(50):
+    for number in range(15):
         folder, suffix = tmp_path / str(number), rng.choice(FORMATS)
         names = rng.sample(["en", "de", "all-1.0", "x y"], rng.randrange(2, 4))
         marked, expected, configs = rng.choice([None, *names]), {}, []

@@ -219,7 +219,7 @@ def test_what_is_malformed_is_refused(make, message):
 def test_runs_are_written_and_read(make, tmp_path):
     collection, path = read_collection(make()), tmp_path / "my.run"
     rng = np.random.default_rng(0)
-    for _ in range(50):
+    for _ in range(15):
         rankings = [collection.rank(query, np.arange(3), rng.integers(0, 2, 3) + rng.normal() / 3) for query in (0, 1)]
         write_run(path, collection, rankings, "my system")
         again, notes = read_run(path, collection)

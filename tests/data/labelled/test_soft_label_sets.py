@@ -36,7 +36,7 @@ def save(frame, path, form):
 @pytest.mark.parametrize("form", ["csv", "tsv", "jsonl", "parquet", "memory"])
 def test_probabilities_are_read_as_they_are(tmp_path, form, shape):
     rng = random.Random(form + shape)
-    for number in range(50):
+    for number in range(15):
         cells = [
             {label: round(rng.choice([0, 0.5, 1, rng.random()]), 4) for label in LABELS}
             for _ in range(rng.randrange(1, 9))
@@ -66,7 +66,7 @@ def test_probabilities_are_read_as_they_are(tmp_path, form, shape):
 def test_votes_are_shares_of_the_annotators(tmp_path, form, shape):
     rng = random.Random(form + shape)
     in_cells = form in ("csv", "tsv")
-    for number in range(50):
+    for number in range(15):
         units = []
         for _ in range(rng.randrange(1, 9)):
             votes = [rng.sample(LABELS, rng.randrange(4)) for _ in range(4)]

@@ -44,7 +44,7 @@ def write_table(frame, path, form):
 )
 def test_a_distribution_is_read_with_its_most_probable_label(tmp_path, form):
     rng = random.Random(form)
-    for number in range(50):
+    for number in range(15):
         values = probabilities(rng, rng.randrange(1, 9))
         texts = [f"text {line}" for line in range(len(values))]
         path, columns = tmp_path / f"{number}.{form.split()[-1]}", rng.choice([None, "text=text,label=p:*"])
@@ -75,7 +75,7 @@ def test_a_distribution_is_read_with_its_most_probable_label(tmp_path, form):
 @pytest.mark.parametrize("form", ["csv", "tsv", "jsonl", "parquet", "memory", "list"])
 def test_votes_are_a_distribution(tmp_path, form):
     rng = random.Random(form)
-    for number in range(50):
+    for number in range(15):
         votes = pd.DataFrame(
             [[rng.choice(LABELS), *rng.choices([*LABELS, None], k=3)] for _ in range(rng.randrange(1, 9))],
             columns=["label:ann", "label:bo", "label:cy", "label:di"],

@@ -52,7 +52,7 @@ def size_of(value):
 
 @pytest.mark.parametrize("name", TYPES)
 def test_sizes_are_those_of_python_objects(name):
-    for seed in range(50):
+    for seed in range(15):
         rng = random.Random(seed)
         values = [value_of(TYPES[name], rng) for _ in range(rng.randrange(1, 30))]
         array = pyarrow.array(values, TYPES[name])

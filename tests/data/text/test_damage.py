@@ -47,7 +47,7 @@ def misread(text, encoding):
 def parts(sentence, seed):
     """Return 50 random parts of a sentence, of whole words."""
     rng, words = random.Random(seed), sentence.split()
-    for _ in range(50):
+    for _ in range(15):
         start = rng.randrange(len(words))
         yield " ".join(words[start : start + rng.randrange(1, 8)])
 
@@ -95,7 +95,7 @@ def test_control_characters_are_damage(code):
 
 def test_documents_are_counted_and_the_first_is_located(tmp_path):
     rng = random.Random(1)
-    for number in range(50):
+    for number in range(15):
         clean, damaged = f"plain {number} café", f"line\ncafÃ© {number}"
         documents = [rng.choice([clean, damaged]) for _ in range(rng.randrange(1, 20))]
         (tmp_path / "a.txt").write_text("\n\n".join(documents))

@@ -45,7 +45,7 @@ MARKS = {
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 def test_marked_encodings_are_read_as_python_reads_them(tmp_path, encoding, newline):
     rng = random.Random(encoding + newline)
-    for number in range(50):
+    for number in range(15):
         lines = ["".join(rng.choices(LETTERS, k=rng.randrange(1, 60))) for _ in range(rng.randrange(1, 40))]
         content = MARKS[encoding] + newline.join(lines).encode(encoding)
         path = tmp_path / f"{number}.txt{'.gz' * (number % 2)}"
@@ -89,7 +89,7 @@ def test_the_encoding_is_suggested(tmp_path, encoding):
 def test_the_encoding_of_any_words_is_among_those_that_are_suggested(encoding):
     rng = random.Random(encoding)
     words = SENTENCES[encoding].split()
-    for _ in range(50):
+    for _ in range(15):
         line = " ".join(rng.choices(words, k=rng.randrange(3, 9)))
         if not line.isascii():
             first = next(place for place, character in enumerate(line) if character > "\x7f")
@@ -144,7 +144,7 @@ def put_on_stdin(monkeypatch, content):
 
 @pytest.mark.parametrize("encoding", NAMED)
 def test_named_encodings_are_read_as_python_reads_them(tmp_path, monkeypatch, encoding):
-    for number in range(50):
+    for number in range(15):
         content = "\n".join(random_lines(encoding, number)).encode(encoding)
         path = tmp_path / f"{number}.txt{'.gz' * (number % 2)}"
         path.write_bytes(gzip.compress(content) if number % 2 else content)
@@ -222,7 +222,7 @@ def test_a_wrong_name_gets_advice(tmp_path):
 
 @pytest.mark.parametrize("mark", MARKS)
 def test_marks_on_standard_input(monkeypatch, mark):
-    for number in range(50):
+    for number in range(15):
         lines = random_lines("utf-16-le", number)
         put_on_stdin(monkeypatch, MARKS[mark] + "\n".join(lines).encode(mark))
         assert [line for _, line in read_text_lines("-")] == lines

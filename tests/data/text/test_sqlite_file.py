@@ -30,7 +30,7 @@ def made(rng):
 
 def test_rows_are_those_of_the_table(tmp_path):
     rng = random.Random(0)
-    for number in range(50):
+    for number in range(15):
         name = rng.choice(["reviews", 'a "quoted" name', "select", "中"])
         rows = [made(rng) for _ in range(rng.randrange(30))]
         path = write(tmp_path / f"{number}.{rng.choice(['sqlite', 'sqlite3', 'db', 'DB'])}", {name: rows})

@@ -36,7 +36,7 @@ def made(rng):
 
 def test_rows_are_those_that_pandas_reads(tmp_path):
     rng = random.Random(0)
-    for number in range(50):
+    for number in range(15):
         rows = [made(rng) for _ in range(rng.randrange(1, 30))]
         path = write(tmp_path / f"{number}.xlsx", {"Sheet 1": [NAMES, *rows], "Empty": [[None, None]] * 3})
         frame = pd.read_excel(path, dtype=object, keep_default_na=False, na_values=[""])

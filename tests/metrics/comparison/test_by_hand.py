@@ -73,7 +73,7 @@ def pooled_by_hand(arms):
 
 
 @pytest.mark.parametrize("lowest", [None, 0.0])
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_differences(seed, lowest):
     rng = np.random.default_rng(seed)
     shares = [rng.uniform(0.3, 1.05), rng.uniform(0.3, 1.05)]
@@ -99,7 +99,7 @@ def test_equal_arms_differ_by_0_and_none_is_recommended(seeds):
     assert not arms_to_stop(arms, looks=2, starters=3)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(5))
 def test_the_level_of_a_pair_holds_for_all_pairs(seed):
     """That of an independent simulation with the covariances of the arms, which have different variances."""
     rng = np.random.default_rng(seed)
@@ -123,7 +123,7 @@ def test_the_level_of_a_pair_holds_for_all_pairs(seed):
     assert 0.05 / math.comb(count, 2) * 0.75 < expected <= 0.05, "no stricter than Bonferroni's"
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(12))
 def test_races(seed):
     """An arm stops if it is below the leader by a one-sided test at 5 % / looks / rivals."""
     rng = np.random.default_rng(seed)
@@ -157,7 +157,7 @@ def test_races(seed):
 def test_the_mean_of_a_small_and_a_large_test_set():
     """Its variance is a quarter of the sum of both, and its intervals cover."""
     rng, covered = np.random.default_rng(5), 0
-    for number in range(120):
+    for number in range(40):
         tasks = []
         effects = {name: rng.normal(0, 1.0, (2, 3, 1)) for name in ("a", "b")}
         for task, (examples, spread) in enumerate(((60, 10.0), (1000, 30.0))):
@@ -171,4 +171,4 @@ def test_the_mean_of_a_small_and_a_large_test_set():
         assert arms["a"].resampled.mean(0).var() == pytest.approx(sum(parts) / 4, rel=0.45)
         assert arms["a"].scores == pytest.approx((tasks[0]["a"].scores + tasks[1]["a"].scores) / 2)
         assert isinstance(arms["a"], Resampled) and arms["a"].examples == 60
-    assert covered >= 108
+    assert covered >= 36

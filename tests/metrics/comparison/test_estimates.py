@@ -40,7 +40,7 @@ def mean_squares(values):
 
 
 def test_parts_are_those_of_an_analysis_of_variance(planted):
-    for seed in range(50):
+    for seed in range(15):
         rng = np.random.default_rng(seed)
         shape = {"seeds": int(rng.integers(2, 8)), "examples": int(rng.integers(50, 200))}
         arms = planted(rng, [70], seed_effect=rng.random() * 5, **shape)
@@ -78,7 +78,7 @@ def test_width_is_that_of_howe():
 
 
 def test_p_is_the_level_at_which_the_interval_reaches_0(planted):
-    for seed in range(50):
+    for seed in range(15):
         rng = np.random.default_rng(seed)
         first, second = resample(planted(rng, [70, 70 - 6 * rng.random()]), resamples=300).values()
         apart = difference(first, second)
@@ -118,7 +118,7 @@ def test_an_interval_is_no_point_where_all_is_right_or_arms_agree():
 @pytest.mark.parametrize("lowest", [0.0, -100.0, None])
 def test_differences_are_none_that_there_cannot_be(planted, lowest):
     """Two seeds show so little that intervals would be a thousand points wide."""
-    for seed in range(20):
+    for seed in range(8):
         values = planted(np.random.default_rng(seed), [60, 60, 70], seeds=2, seed_effect=20.0)
         arms = list(resample({name: row.clip(lowest, 100) for name, row in values.items()}, lowest=lowest).values())
         apart = difference(arms[0], arms[1])

@@ -48,7 +48,7 @@ def test_curves_near_their_asymptote_are_not_extrapolated_beyond_it():
     assert (np.abs(np.mean(errors, 0)) < 1).all(), np.mean(errors, 0)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.exhaustive) for n in (1, 2))])
 def test_intervals_are_those_of_sampling_all_curves(seed, monkeypatch):
     """Against weighted draws of exponents, values, slopes and noises from wide ranges, without the closed form."""
     monkeypatch.setattr("unmask.metrics.comparison.outlook.DRIFT", 0.0)
@@ -77,7 +77,7 @@ def test_intervals_are_those_of_sampling_all_curves(seed, monkeypatch):
 
 
 def test_scores_are_losses_upside_down():
-    for seed in range(50):
+    for seed in range(15):
         losses, _ = planted(seed)
         down = extrapolate(BUDGETS, losses, TARGETS, bounds=(0, 10), less_is_better=True)
         up = extrapolate(BUDGETS, 100 - losses, TARGETS, bounds=(90, 100))

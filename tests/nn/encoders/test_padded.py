@@ -63,10 +63,10 @@ BIASED = ("mpnet", "deberta")
 ROTATIONS = {"rotated halves": Rotation(), "rotated gpt": Rotation(interleaved=True)}
 
 
-def build(kind):
-    """Return a body of two layers with large weights."""
+def build(kind, layers=2):
+    """Return a body with large weights."""
     inner = {} if "gpt" in kind else {"feed_forward": 64}
-    settings = BODIES[kind](layers=2, width=32, heads=4, positions=40, init_std=0.2, **inner)
+    settings = BODIES[kind](layers=layers, width=32, heads=4, positions=40, init_std=0.2, **inner)
     body = settings.build(VOCABULARY).eval()
     for module in body.modules():
         if isinstance(module, SelfAttention) and kind in ROTATIONS:
@@ -189,7 +189,8 @@ def export(body, inputs, kernel=None):
     padded = Padded(copy.deepcopy(body))
     if kernel is not None:
         set_kernel(padded, kernel)
-    return torch.export.export(padded, tuple(inputs), dynamic_shapes=(axes, axes, axes))
+    with torch._dynamo.config.patch(fake_tensor_cache_enabled=False):  # which pays from about ten layers on
+        return torch.export.export(padded, tuple(inputs), dynamic_shapes=(axes, axes, axes))
 
 
 ALIKE = ("shared attention", "narrow embeddings", "distilbert", "xlm_roberta", "camembert", "rotated halves")
@@ -202,7 +203,7 @@ ELSEWHERE = ("bert", "rotated gpt", "nomicbert", "eurobert", "neobert")
     "kind", [pytest.param(kind, marks=pytest.mark.exhaustive) if kind in ALIKE + ELSEWHERE else kind for kind in BODIES]
 )
 def test_an_exported_body_accepts_any_batch_and_length(kind):
-    body = build(kind)
+    body = build(kind, layers=2 if kind == "modernbert" else 1)  # its second layer is the first with a window
     program = export(body, padded_input((4, 7, 5), 7), plain)
     for lengths, length in INPUTS:
         inputs = padded_input(lengths, length)
@@ -219,7 +220,7 @@ def test_export_uses_only_public_operators(dtype, monkeypatch, with_onednn):
     """Also on a CPU whose float32 products use oneDNN, and without a chosen kernel."""
     for module in (linear._Linear, norm._LayerNorm, embeddings._LookUp):
         monkeypatch.setattr(module, "apply", None)
-    program = export(build("rotated halves").to(dtype), padded_input((4, 7, 5), 7))
+    program = export(build("rotated halves", layers=1).to(dtype), padded_input((4, 7, 5), 7))
     names = targets(program)
     assert {"aten.linear.default", "aten.layer_norm.default", "aten.embedding.default"} <= names
     names.discard("aten._assert_tensor_metadata.default")  # torch.export's own

@@ -16,7 +16,7 @@ from .conftest import tokens_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # tracing reads them
 
-SMALL = {"layers": 3, "width": 16, "heads": 2, "feed_forward": 32, "dropout": 0.0}
+SMALL = {"layers": 2, "width": 16, "heads": 2, "feed_forward": 32, "dropout": 0.0}
 FAMILIES = {"post-norm": BertSettings, "pre-norm": ModernBertSettings, "RMSNorm": NeoBertSettings}
 LENGTHS = [(3, 5), (1,), (7, 2, 4, 9), (30, 30)]
 

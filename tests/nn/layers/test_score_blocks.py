@@ -22,7 +22,7 @@ LENGTHS = {
     "around a block": (15, 16, 17, 33),
     "no padding": (70, 70, 70),
     "padded": (52, 64, 65, 80),
-    "many groups": (3, 9, 17, 60, 200, 200),
+    "many groups": (3, 9, 17, 60, 120, 120),
 }
 WINDOWS = (1, 4, 9, 16, 17)
 
@@ -32,11 +32,15 @@ def block(request, monkeypatch):
     monkeypatch.setattr(score_blocks, "BLOCK", request.param)
 
 
-@pytest.mark.usefixtures("block")
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
-@pytest.mark.parametrize("saving", [0, 2.5, 1000], ids=["always blocks", "as chosen", "never blocks"])
+@pytest.mark.parametrize(
+    ("saving", "block"),
+    [(0, 8), (0, 4), (2.5, 8), (1000, 8)],
+    ids=["blocks of 8", "blocks of 4", "as chosen", "never blocks"],
+    indirect=["block"],
+)
 @pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
-def test_local_attention_equals_the_plain_kernel(causal, saving, lengths, monkeypatch):
+def test_local_attention_equals_the_plain_kernel(causal, saving, block, lengths, monkeypatch):
     monkeypatch.setattr(score_blocks, "MIN_SAVING", saving)
     tokens = tokens_of(lengths)
     for window in WINDOWS:
