@@ -15,6 +15,7 @@ import unmask
 from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.masking import find_words
+from unmask.data.batches.rng import SampleRng
 from unmask.data.batches.span_masking import NgramMaskingSettings, SpanMaskingSettings, WholeWordMaskingSettings
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.unigram import UNIGRAM, read_spiece, train_unigram
@@ -123,11 +124,11 @@ def test_no_word_with_an_unknown_character_is_masked(unigram):
             "special": unigram.special_ids,
         }
         masking = kind(rate=0.9).build(**about, begins=unigram.begins_word)
-        masked = masking(sample, np.random.default_rng(0)).positions["masked"]
+        masked = masking([sample], SampleRng(0, "masking", [()]))[0].positions["masked"]
         inside = np.concatenate([np.arange(*span) for span in zip(starts, stops, strict=True)])
         assert len(masked) and np.isin(masked, inside).all()
         few = ids[5:8]
-        nothing = masking(Sample(key=(0,), ids=few, segments=np.zeros_like(few)), np.random.default_rng(0))
+        (nothing,) = masking([Sample(key=(), ids=few)], SampleRng(0, "masking", [()]))
         assert np.array_equal(nothing.ids[few == unigram.unk], few[few == unigram.unk])
 
 
