@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
+from unmask.data.batches.registries import MASKINGS
 from unmask.data.batches.rng import SampleRng
 from unmask.data.batches.span_masking import NgramMaskingSettings, SpanMaskingSettings, WholeWordMaskingSettings
 
@@ -100,7 +101,7 @@ def mask_samples(masking, samples, seed=0):
 
 
 def build_masking(kind, **settings):
-    return KINDS[kind](**settings).build(vocabulary=VOCABULARY, mask=MASK, special=frozenset(SPECIAL), begins=begins)
+    return MASKINGS[kind](**settings).build(vocabulary=VOCABULARY, mask=MASK, special=frozenset(SPECIAL), begins=begins)
 
 
 def long_texts(number, length=500, continued=0.3):

@@ -64,11 +64,9 @@ class SpanMaskingSettings(MaskingSettings, frozen=True, kw_only=True, tag="span"
         order = rng.shuffle("choice", sample, place)
         sizes = 1 + np.searchsorted(span_sums(self.p, self.longest), rng.uniform("length", sample, place), side="right")
         until = np.minimum(word + sizes, _adjacent(firsts, ends)[word])  # the word after a span that begins here
-        starts, stops = firsts[word], ends[until - 1]
+        drawn = [values[order].tolist() for values in (inside, sample, firsts[word], ends[until - 1])]
         masked, left = bytearray(len(text.ids)), text.number.tolist()
-        for token, of, start, stop in zip(
-            *(values[order].tolist() for values in (inside, sample, starts, stops)), strict=True
-        ):
+        for token, of, start, stop in zip(*drawn, strict=True):
             if masked[token] or not left[of]:
                 continue
             for new in range(start, stop):
