@@ -429,7 +429,7 @@ def test_a_downstream_model_represents_a_text_at_its_bodys_position(echo, tokeni
 class Plain(DocumentSentencesSettings, frozen=True, kw_only=True, tag="plain"):
     """A layout without segments."""
 
-    def sample(self, *args):
+    def samples(self, *args):
         return [replace(sample, segments=None) for sample in super().samples(*args)]
 
 

@@ -66,7 +66,7 @@ class SampleRng:
         """
         states = _mix(self._states ^ np.uint64(zlib.crc32(purpose.encode())))
         drawn = _mix(states[samples] + indices.astype(np.uint64) * _STEP)
-        return (drawn >> np.uint64(32)) * 2.0**-32
+        return (drawn >> np.uint64(32)).astype(np.float64) * 2.0**-32
 
     def shuffle(
         self, purpose: str, samples: npt.NDArray[np.int64], indices: npt.NDArray[np.int64]
