@@ -384,10 +384,10 @@ class Documents:
         starts = bounds[last - numbers]
         sizes, ends = bounds[last - 1] - starts, _parts(bounds - np.repeat(starts, numbers), numbers)
         contents = [shard.content("tokens", *place) for place in zip(starts.tolist(), sizes.tolist(), strict=True)]
-        for index, content, of_sentences in zip(documents, contents, ends, strict=True):
-            if checksum(content, of_sentences) != shard.read("checksums", index, 1)[0]:
-                raise ValueError("its checksum differs")
         tokens = np.frombuffer(b"".join(contents), self._dtype, sizes.sum())
+        for index, ids, of_sentences in zip(documents, _parts(tokens, sizes), ends, strict=True):
+            if checksum(ids, of_sentences) != shard.read("checksums", index, 1)[0]:
+                raise ValueError("its checksum differs")
         if tokens.max() >= self._vocabulary:
             raise ValueError("a token id is not in the vocabulary")
         return list(zip(_parts(tokens.astype(np.int32), sizes), ends, strict=True))

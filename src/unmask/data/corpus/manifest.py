@@ -132,14 +132,14 @@ def lengths(shard: ShardEntry) -> dict[str, int]:
     }
 
 
-def checksum(tokens: npt.NDArray[Any] | bytes, ends: npt.NDArray[Any]) -> int:
+def checksum(tokens: npt.NDArray[Any], ends: npt.NDArray[Any]) -> int:
     """Return the checksum of a document: the CRC-32 of the ends of its sentences followed by its ids.
 
     Args:
         tokens: the ids of the document, as stored in the file.
         ends: int64: 0, and the end of each sentence, as the number of tokens of the document up to it.
     """
-    return zlib.crc32(tokens, zlib.crc32(ends))
+    return zlib.crc32(tokens.data, zlib.crc32(ends.data))
 
 
 def count_tokens(tokens: npt.NDArray[Any], counts: npt.NDArray[np.int64]) -> None:
