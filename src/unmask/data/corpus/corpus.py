@@ -347,7 +347,7 @@ class Documents:
                 raise self._unreadable(f"document {indices[0]}", self._part.shards[number], error) from error
             return [part for index in indices for part in self._of_shard(number, [index], read)]  # which one it is
 
-    def _bounds(self, shard: _OpenShard, documents: list[int]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def _bounds(self, shard: _OpenShard, documents: list[int]) -> tuple[npt.NDArray[np.int64], list[int]]:
         """Read the first token of each sentence of some documents in their shard, and the end of each document.
 
         Returns:
@@ -360,28 +360,28 @@ class Documents:
                 raise ValueError("the index of documents is wrong")
             contents.append(shard.content("sentences", first, end - first + 1))
             counts.append(end - first + 1)
-        numbers = np.array(counts)
-        bounds = np.frombuffer(b"".join(contents), INDEX, numbers.sum())
-        last = np.cumsum(numbers)
-        starts, stops = bounds[last - numbers], bounds[last - 1]
-        if starts.min() < 0 or (starts >= stops).any() or stops.max() > shard.entry.tokens:
+        bounds = np.frombuffer(b"".join(contents), INDEX, sum(counts))
+        if bounds.view(np.uint64).max() > shard.entry.tokens:  # or negative
             raise ValueError("the index of sentences is wrong")
-        return bounds, numbers
+        return bounds, counts
 
     def _sentence_lengths(self, shard: _OpenShard, documents: list[int]) -> list[npt.NDArray[np.int64]]:
         """Read the lengths of the sentences of some documents, (sentences,) each."""
-        bounds, numbers = self._bounds(shard, documents)
-        last = np.cumsum(numbers)
-        lengths = np.delete(np.diff(bounds), last[:-1] - 1)  # not from a document to the next one
+        bounds, counts = self._bounds(shard, documents)
+        lengths, ends = bounds[1:] - bounds[:-1], list(accumulate(counts))
+        for end in ends[:-1]:
+            lengths[end - 1] = 1  # from a document to the next one
         if lengths.min() < 1:
             raise ValueError("the index of sentences is wrong")
-        return _parts(lengths, numbers - 1)
+        return [lengths[end - count : end - 1] for count, end in zip(counts, ends, strict=True)]
 
     def _read(self, shard: _OpenShard, documents: list[int]) -> list[tuple[Ids, npt.NDArray[np.int64]]]:
         """Read and check some documents; return of each the ids, (tokens,), and where sentences begin, and the end."""
-        bounds, numbers = self._bounds(shard, documents)
-        last = np.cumsum(numbers)
+        bounds, counts = self._bounds(shard, documents)
+        numbers, last = np.array(counts), np.cumsum(counts)
         starts = bounds[last - numbers]
+        if (bounds[last - 1] <= starts).any():
+            raise ValueError("the index of sentences is wrong")
         sizes, ends = bounds[last - 1] - starts, _parts(bounds - np.repeat(starts, numbers), numbers)
         contents = [shard.content("tokens", *place) for place in zip(starts.tolist(), sizes.tolist(), strict=True)]
         tokens = np.frombuffer(b"".join(contents), self._dtype, sizes.sum())
