@@ -41,7 +41,7 @@ from torch._C._autograd import DeviceType
 import unmask
 from unmask.data.batches.batch import Batch, Sample, collate
 from unmask.data.batches.masking import Masking, TokenMaskingSettings
-from unmask.data.batches.rng import derive_rng
+from unmask.data.batches.rng import SampleRng, derive_rng
 from unmask.families.bert import BertSettings
 from unmask.families.modernbert import ModernBertSettings
 from unmask.objectives.learner import Learner
@@ -210,8 +210,9 @@ def _learner(settings: BertSettings | ModernBertSettings) -> tuple[Learner, Batc
         rng = derive_rng(0, "text", place)
         ids = rng.integers(FIRST_WORD, VOCABULARY, length)
         sample = Sample(key=(place,), ids=ids, segments=rng.integers(0, 2, length))
-        samples.append(learner.prepare(masking(sample, rng)))
-    return learner, collate(samples)
+        samples.append(sample)
+    masked = masking(samples, SampleRng(0, "masking", [sample.key for sample in samples]))
+    return learner, collate(list(map(learner.prepare, masked)))
 
 
 def speed(device: Device) -> Iterator[Record]:

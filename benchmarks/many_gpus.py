@@ -1,8 +1,9 @@
 """What limits a training on many GPUs? Measured and calculated: reading, and RoBERTa's pretraining on paper.
 
 - `feed`: how many tokens a second one core cuts, by the lengths of sentences, and shares among processes, which each
-  worker does for the whole step; and how many it reads, masks and collates, which it does for its share. Each section
-  of the guide is a document, so that documents are not much longer than pages of the web.
+  worker does for the whole step; and how many it reads, masks and collates, which it does for its share, with the
+  garbage collector as workers have it. Each section of the guide is a document, so that documents are not much longer
+  than pages of the web.
 - `plan`: hours, bottleneck, failures and checkpoints of RoBERTa's pretraining (Liu et al. 2019: 500,000 steps of 8,192
   sequences of 512) on H100s, from the measured speed of bert-large on one (gpu.py), from `feed`, and from the published
   figures below.
@@ -10,6 +11,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import tempfile
 import time
@@ -62,6 +64,7 @@ def feed() -> None:
                 learner, _ = build_learner(recipe, tokenizer.size, None)
             curriculum = build_curriculum(recipe, tokenizer, learner)
             source = curriculum.source(corpus.train)
+            gc.freeze()
             for stage, about in enumerate(source.stages):
                 batch, cost = BatchSettings(tokens=STEP), cost_of_lengths(learner.encoder)
                 prepare, plan = curriculum.prepare(), learner.plan

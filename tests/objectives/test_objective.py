@@ -18,7 +18,7 @@ from unmask.data.batches.frame import Frame
 from unmask.data.batches.masking import MASKED, MaskingSettings
 from unmask.data.batches.permutation_masking import PermutationMaskingSettings
 from unmask.data.batches.registries import MASKINGS
-from unmask.data.batches.rng import derive_rng
+from unmask.data.batches.rng import SampleRng
 from unmask.data.batches.tokens import Reading
 from unmask.data.tokenizers.word_level import train_words
 from unmask.data.tokenizers.words import spell
@@ -143,8 +143,8 @@ def samples(seed=0):
         labels["following"] = rng.integers(5, VOCABULARY, length + 2)
         positions = {"first": first, "passage": np.arange(1, length + 2)}
         made.append(replace(sample.add(positions=positions, labels=labels), reading=Reading(backward=bool(number % 2))))
-    made = [permute(sample, derive_rng(seed, "order", *sample.key)) for sample in made]
-    return [mask(sample, derive_rng(seed, "masking", *sample.key)) for sample in made]
+    keys = [sample.key for sample in made]
+    return mask(permute(made, SampleRng(seed, "order", keys)), SampleRng(seed, "masking", keys))
 
 
 def empty(sample):

@@ -11,7 +11,7 @@ from transformers import ElectraForMaskedLM, ElectraForPreTraining
 from unmask.data.batches.batch import collate
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.masking import Masking, TokenMaskingSettings
-from unmask.data.batches.rng import derive_rng
+from unmask.data.batches.rng import SampleRng
 from unmask.families.albert import AlbertSettings
 from unmask.families.checkpoints import huggingface
 from unmask.families.electra import ElectraSettings
@@ -46,8 +46,8 @@ def samples(number=6, seed=0):
     made = []
     for index in range(number):
         sample = Frame(2, 3).wrap(*(rng.integers(5, VOCABULARY, rng.integers(1, 25)) for _ in range(2)))
-        made.append(mask(sample.named((0, index)), derive_rng(seed, "masking", index)))
-    return made
+        made.append(sample.named((0, index)))
+    return mask(made, SampleRng(seed, "masking", [sample.key for sample in made]))
 
 
 def theirs_of(learner, directory):

@@ -48,7 +48,8 @@ def test_the_loss_of_sentence_order_is_alberts(corpus, tokenizer, tmp_path):
         first, second = written(sample.ids[1:end]), written(sample.ids[end + 1 : -1])
         (source,) = (text for text in documents if first in text and second in text)
         swapped.append(int(source.index(first) > source.index(second)))
-        prepared.append(sample := prepare(sample))
+        (sample,) = prepare([sample])
+        prepared.append(sample)
         ids[row, : len(sample)] = torch.from_numpy(sample.ids)
         segments[row, : len(sample)] = torch.from_numpy(sample.segments)
         mask[row, : len(sample)] = 1

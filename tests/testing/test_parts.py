@@ -11,7 +11,7 @@ from unmask.data.batches.frame import Frame
 from unmask.data.batches.layout import SingleSettings
 from unmask.data.batches.masking import Masking, TokenMaskingSettings
 from unmask.data.batches.registries import LAYOUTS, MASKINGS
-from unmask.data.batches.rng import derive_rng
+from unmask.data.batches.rng import SampleRng
 from unmask.data.text.documents import Skipped, TextOptions, read_documents
 from unmask.data.text.record_files import READERS
 from unmask.families.bert import BertSettings
@@ -59,7 +59,7 @@ def masked():
     """Samples with masked tokens."""
     masking = TokenMaskingSettings().build(vocabulary=100, mask=4, special=frozenset(range(5)), begins=np.ones_like)
     texts = [np.arange(10, 10 + length) for length in (20, 9, 30)]
-    return [masking(Frame(2, 3).wrap(ids), derive_rng(0, "masking", len(ids))) for ids in texts]
+    return masking(list(map(Frame(2, 3).wrap, texts)), SampleRng(0, "masking", [(len(ids),) for ids in texts]))
 
 
 def body():
@@ -86,12 +86,18 @@ def test_state_that_an_optimizer_does_not_save_is_found(monkeypatch):
 
 
 def test_faults_of_maskings_are_found(monkeypatch):
-    def in_place(self, sample, rng):
-        sample.ids[3] = self.mask
-        return sample
+    def in_place(self, samples, rng):
+        samples[0].ids[3] = self.mask
+        return samples
 
+    def by_index(self, text, masked, rng):
+        return rng.uniform("replacement", 0 * masked, masked)
+
+    monkeypatch.setattr(TokenMaskingSettings, "draw", by_index)
+    with pytest.raises(AssertionError, match="depends on the others"):
+        check_masking("token")
     draws = itertools.cycle([0.0, 0.95])  # every token is masked, then every one stays
-    monkeypatch.setattr(TokenMaskingSettings, "draw", lambda self, masked, rng: np.full(len(masked), next(draws)))
+    monkeypatch.setattr(TokenMaskingSettings, "draw", lambda self, text, masked, rng: np.full(len(masked), next(draws)))
     with pytest.raises(AssertionError, match="another source than its rng"):
         check_masking("token")
     monkeypatch.setattr(Masking, "__call__", in_place)
@@ -99,19 +105,19 @@ def test_faults_of_maskings_are_found(monkeypatch):
         check_masking("token")
 
 
-def changed(sample, change):
-    return sample.add(ids=change(sample.ids))
+def changed(samples, change):
+    return [sample.add(ids=change(sample.ids)) for sample in samples]
 
 
 def test_faults_of_layouts_are_found(monkeypatch):
-    wrap, rng = SingleSettings.sample, np.random.default_rng(0)
+    wrap, rng = SingleSettings.samples, np.random.default_rng(0)
     faults = {
         "another source than its rng": rng.permutation,
         "not in the vocabulary": lambda ids: ids + 1000,
         r"has \d+ tokens, but was cut as one of \d+": lambda ids: ids[:-1],
     }
     for message, fault in faults.items():
-        monkeypatch.setattr(SingleSettings, "sample", lambda *args, fault=fault: changed(wrap(*args), fault))
+        monkeypatch.setattr(SingleSettings, "samples", lambda *args, fault=fault: changed(wrap(*args), fault))
         with pytest.raises(AssertionError, match=message):
             check_layout("single")
 

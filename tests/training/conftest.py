@@ -140,7 +140,7 @@ def trainer(corpus, tmp_path):
         return Trainer(
             learner,
             source or feed.source(corpus.train),
-            prepare=feed.prepare() if source is None else lambda sample: sample,
+            prepare=feed.prepare() if source is None else list,
             heldout=feed.heldout(corpus.heldout, 1000) if heldout else [],
             settings=recipe,
             run=run,

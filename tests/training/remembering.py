@@ -188,7 +188,7 @@ def trainer_of(run, learner, chosen, *, machine=None, processes=None, apart=Fals
     return Trainer(
         learner,
         Windows(apart=apart, xlnet=isinstance(learner.encoder, TwoStreams)),
-        prepare=learner.prepare,
+        prepare=lambda samples: list(map(learner.prepare, samples)),
         heldout=heldout_of(learner, apart=apart) if heldout else [],
         settings=chosen,
         run=run,

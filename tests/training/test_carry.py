@@ -117,7 +117,7 @@ def test_a_stream_that_starts_again_has_the_initial_state(make_run):
     one.start()
     one.train()
     assert one.progress.cursor == (1, 1)
-    first = collate([one.prepare(sample) for sample in Windows().take((1, 0))[0]])
+    first = collate(one.prepare(Windows().take((1, 0))[0]))
     rows = CarryTable(STREAMS).attach(first, one.learner).carry
     assert not rows["mean"].any()
     largest = one.carry.rows["mean"].abs().amax()

@@ -15,7 +15,7 @@ from .conftest import CPU
 
 def test_evaluation_equals_a_hand_computation(small, trainer):
     one = trainer(small(objective={"masked_lm": {"weight": 2.0}, "next_sentence": {"weight": 0.5}}))
-    samples = [one.prepare(sample) for sample in one.source.take(one.source.start, sequences=15)[0]]
+    samples = one.prepare(one.source.take(one.source.start, sequences=15)[0])
     batch = collate(samples)
     metrics = evaluate(one.learner, [collate(samples[:4]), collate(samples[4:])], CPU)
     learner = one.learner.eval()

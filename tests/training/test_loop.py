@@ -26,7 +26,7 @@ def overfit(trainer, recipe):
     """Train on the first step's sequences only, masked once; return the metrics before and after."""
     one = trainer(recipe, out="unused")
     samples, _ = one.source.take(one.source.start, sequences=recipe.batch.sequences)
-    fixed = [one.prepare(sample) for sample in samples]  # the masks stay the same
+    fixed = one.prepare(samples)  # the masks stay the same
     overfitted = trainer(recipe, source=ExampleSource(fixed, seed=0))
     before = evaluate(overfitted.learner, [collate(fixed)], CPU)
     overfitted.start()
@@ -165,7 +165,7 @@ def test_each_step_logs_its_operations_a_second(small, trainer):
     one = trainer(small(batch={"micro_tokens": 100}, budget={"steps": 2}))
     one.start()
     samples, _ = one.source.take(one.source.start, tokens=512)
-    whole = collate([one.prepare(sample) for sample in samples])
+    whole = collate(one.prepare(samples))
     one.train()
     first = one.run.read_metrics("train")[0]
     assert first["tokens"] == len(whole.tokens.ids)

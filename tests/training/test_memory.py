@@ -47,7 +47,7 @@ def samples(recipe, corpus):
     learner, _ = build_learner(recipe, corpus.tokenizer.size, None)
     feed = Feed(recipe.layout, recipe.masking, 0, corpus.tokenizer, learner.prepare)
     source = feed.source(corpus.train)
-    return sorted(map(feed.prepare(), source.take(source.start, tokens=4000)[0]), key=len)
+    return sorted(feed.prepare()(source.take(source.start, tokens=4000)[0]), key=len)
 
 
 @pytest.mark.parametrize(("available", "expected"), [(20_000, 2000), (4000, 400), (1e9, "all"), (-1e9, 50)])

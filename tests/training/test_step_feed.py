@@ -61,11 +61,15 @@ def test_a_batch_that_is_not_one_window_of_each_stream_is_refused(make_run):
 
 def test_T20_fewer_streams_than_processes():
     learner = learner_of()
-    feed = StepFeed(Windows(), settings(3).batch, learner.prepare, learner.plan, Processes(0, STREAMS + 1), 0)
+
+    def prepare(samples):
+        return list(map(learner.prepare, samples))
+
+    feed = StepFeed(Windows(), settings(3).batch, prepare, learner.plan, Processes(0, STREAMS + 1), 0)
     with pytest.raises(UserError, match=r"start fewer processes, or enlarge layout\.streams and batch.sequences"):
         feed.next(Progress(cursor=(0, 0), micro_tokens=100))
     for rank in range(4):  # the numbers of streams may differ
-        feed = StepFeed(Windows(), settings(3).batch, learner.prepare, learner.plan, Processes(rank, 4), 0)
+        feed = StepFeed(Windows(), settings(3).batch, prepare, learner.plan, Processes(rank, 4), 0)
         for _ in range(2):
             step = feed.next(Progress(cursor=(0, 0), micro_tokens=8))
             found = torch.cat([batch.streams for batch in step.micro_batches])

@@ -60,7 +60,7 @@ def test_training_leaves_the_teacher_alone(tmp_path, precision):
         trainer = Trainer(
             learner,
             Windows(apart=True),
-            prepare=learner.prepare,
+            prepare=lambda samples: list(map(learner.prepare, samples)),
             heldout=[],
             settings=chosen,
             run=run,

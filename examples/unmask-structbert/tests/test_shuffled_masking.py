@@ -8,7 +8,7 @@ from unmask_structbert.shuffled_masking import SHUFFLED, ShuffledMasking, Shuffl
 
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.masking import MASKED
-from unmask.data.batches.rng import derive_rng
+from unmask.data.batches.rng import SampleRng
 from unmask.testing import check_masking
 
 SPECIAL, VOCABULARY = frozenset(range(5)), 1000
@@ -19,7 +19,8 @@ def shuffle_all(kind=ShuffledMasking, lengths=(500,) * 300, **settings):
     masking = kind(ShuffledMaskingSettings(**settings), 0.05, vocabulary=VOCABULARY, mask=4, special=SPECIAL)
     rng = np.random.default_rng(0)
     texts = [Frame(2, 3).wrap(rng.permutation(np.arange(5, VOCABULARY))[:length]) for length in lengths]
-    return [(text, masking(text, derive_rng(0, "masking", index))) for index, text in enumerate(texts)]
+    rng = SampleRng(0, "masking", [(index,) for index in range(len(texts))])
+    return list(zip(texts, masking(texts, rng), strict=True))
 
 
 def check_trigrams(found):
@@ -59,8 +60,8 @@ class ShufflesMasked(ShuffledMasking):
 class Rotates(ShuffledMasking):
     """A planted fault: trigrams are always rotated by one."""
 
-    def __call__(self, sample, rng):
-        after = super().__call__(sample, rng)
+    def _shuffle(self, sample, masked, rng):
+        after = super()._shuffle(sample, masked, rng)
         after.ids[after.positions[SHUFFLED]] = np.roll(after.labels[SHUFFLED].reshape(-1, 3), 1, axis=1).reshape(-1)
         return after
 

@@ -12,6 +12,7 @@ from unmask_structbert.word_order import WordOrderSettings
 
 from unmask.data.batches.batch import collate
 from unmask.data.batches.frame import Frame
+from unmask.data.batches.rng import SampleRng
 from unmask.families.bert import BertSettings
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext
@@ -26,7 +27,8 @@ RECIPE = Path(unmask_structbert.__file__).with_name("structbert-mini.toml")
 def shuffled_samples():
     rng, frame = np.random.default_rng(0), Frame(2, 3)
     masking = ShuffledMaskingSettings().build(vocabulary=1000, mask=4, special=frozenset(range(5)), begins=np.ones_like)
-    return [masking(frame.wrap(rng.integers(5, 1000, length)), rng) for length in (30, 100, 7)]
+    samples = [frame.wrap(rng.integers(5, 1000, length)) for length in (30, 100, 7)]
+    return masking(samples, SampleRng(0, "masking", [(number,) for number in range(3)]))
 
 
 def test_the_objective_is_what_objectives_are():

@@ -15,7 +15,7 @@ import torch
 from unmask.data.batches.batch import Batch, Sample, collate
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.registries import LAYOUTS, MASKINGS
-from unmask.data.batches.rng import derive_rng
+from unmask.data.batches.rng import SampleRng, derive_rng
 from unmask.data.corpus.build import write_corpus
 from unmask.data.text.record_files import READERS
 from unmask.data.tokenizers.tokenizer import Tokenizer
@@ -46,18 +46,23 @@ SHARE = 1e-5
 
 
 def check_masking(kind: str) -> None:
-    """Check a masking: it is a pure function of the sample and the rng, and gives what its settings say.
+    """Check a masking: what it makes of a sample is a pure function of it and of its rng, and is what its settings say.
 
     Raises:
         AssertionError: it does not; or masks special tokens, or changes those that it does not name.
     """
     settings, tokenizer = MASKINGS[kind](), _tokenizer()
     masking = _masker(settings, tokenizer)
-    sample = Frame.of(tokenizer).wrap(tokenizer.encode(" ".join(TEXTS))).named((0, 0))
-    ids = sample.ids.copy()
-    first, again = (masking(sample, derive_rng(0, "masking", 0)) for _ in range(2))
+    texts = [" ".join(TEXTS), TEXTS[0]]
+    samples = [Frame.of(tokenizer).wrap(tokenizer.encode(text)).named((0, key)) for key, text in enumerate(texts)]
+    sample, ids = samples[0], samples[0].ids.copy()
+    first, again = (masking(samples, SampleRng(0, "masking", [(0, 0), (0, 1)]))[0] for _ in range(2))
     assert (sample.ids == ids).all(), "the masking changes its input; return sample.add(ids=…)"
     _assert_same(first, again, "the masking draws from another source than its rng")
+    for order in ([0], [1, 0]):  # as in other micro-batches and processes
+        rng = SampleRng(0, "masking", [(0, number) for number in order])
+        other = masking([samples[number] for number in order], rng)[-1]
+        _assert_same(first, other, "what is masked of a sample depends on the others: draw by its key and its places")
     assert len(first.ids) == len(ids), "the number of tokens differs"
     special = np.isin(ids, list(tokenizer.special_ids))
     assert (first.ids[special] == ids[special]).all(), "a special token is replaced"
@@ -293,10 +298,10 @@ def _masked(requires: frozenset[str], tokenizer: Tokenizer) -> list[Sample]:
     assert kinds, f"no masking gives {', '.join(sorted(requires - BODY.provides))}: pass samples"
     masking = _masker(MASKINGS[kinds[0]](), tokenizer)
     texts = [" ".join(TEXTS[: number + 1]) for number in range(len(TEXTS))]
-    return [
-        masking(Frame.of(tokenizer).wrap(tokenizer.encode(text)), derive_rng(0, "masking", number))
-        for number, text in enumerate(texts)
-    ]
+    keys = [(number,) for number in range(len(TEXTS))]
+    samples = [Frame.of(tokenizer).wrap(tokenizer.encode(text)) for text in texts]
+    made: list[Sample] = masking(samples, SampleRng(0, "masking", keys))
+    return made
 
 
 def _losses(learner: Learner, batch: Batch) -> dict[str, torch.Tensor]:

@@ -11,14 +11,14 @@ from __future__ import annotations
 import math
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 
 import msgspec
 import torch
 from torch import Tensor
 
-from unmask.data.batches.batch import Batch, Sample, collate
+from unmask.data.batches.batch import Batch, Prepare, Sample, collate
 from unmask.data.batches.rng import derive_seed
 from unmask.data.batches.sources import Source
 from unmask.data.batches.steps import report_lost_workers
@@ -72,7 +72,7 @@ class Trainer:
     Args:
         learner: encoder and objectives, on the machine's device.
         source: source of samples.
-        prepare: applied to each sample before collation (masking, counting targets); a pure function.
+        prepare: applied to samples before collation (masking, counting targets); a pure function of each.
         heldout: prepared batches to evaluate on; may be empty.
         settings: batch, optimizer, schedule, budget, seed.
         run: directory that metrics and checkpoints are written to.
@@ -87,7 +87,7 @@ class Trainer:
         learner: Learner,
         source: Source,
         *,
-        prepare: Callable[[Sample], Sample],
+        prepare: Prepare,
         heldout: Sequence[Batch],
         settings: TrainingSettings,
         run: RunDirectory,
@@ -375,7 +375,7 @@ class Trainer:
         if not batches:
             limits = self.settings.batch
             samples, _ = self.source.take(self.source.start, tokens=limits.tokens, sequences=limits.sequences)
-            batches = [collate([self.prepare(sample) for sample in samples[:CHECKED]])]
+            batches = [collate(self.prepare(samples[:CHECKED]))]
         weights = self.replicas.state_dict()  # what this process has of them
         finite = is_finite(self._evaluated(batches)) and all(bool(one.isfinite().all()) for one in weights.values())
         if self.processes.all_reduce_max([not finite])[0]:
@@ -461,7 +461,7 @@ class Trainer:
         """Return the number of tokens of a micro-batch; see `Calibration.micro_tokens`."""
 
         def learn(micro_batch: list[Sample]) -> None:
-            batch = self.learner.plan(collate([self.prepare(sample) for sample in micro_batch]))
+            batch = self.learner.plan(collate(self.prepare(micro_batch)))
             self._backward([batch], batch.counts, self.learner.weights, last=False)
             self.replicas.drop()
             self.carry.drop()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from unmask.data.batches.batch import Batch, Sample
+from unmask.data.batches.batch import Batch, Prepare
 from unmask.data.batches.samples import Samples
 from unmask.data.batches.sources import Cursor, Source, stage_at
 from unmask.data.batches.steps import Step, Steps
@@ -27,7 +27,7 @@ class StepFeed:
     Args:
         source: source of samples.
         batch: the recipe's batch settings.
-        prepare: masks a sample and counts its targets.
+        prepare: masks samples and counts their targets.
         plan: see `Steps`.
         processes: the processes that share each step.
         workers: number of processes that make batches in advance.
@@ -43,7 +43,7 @@ class StepFeed:
         self,
         source: Source,
         batch: BatchSettings,
-        prepare: Callable[[Sample], Sample],
+        prepare: Prepare,
         plan: Callable[[Batch], Batch],
         processes: Processes,
         workers: int,

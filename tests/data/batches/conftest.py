@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
-from unmask.data.batches.rng import derive_rng
+from unmask.data.batches.registries import MASKINGS
+from unmask.data.batches.rng import SampleRng
 from unmask.data.batches.span_masking import NgramMaskingSettings, SpanMaskingSettings, WholeWordMaskingSettings
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL = range(5)
@@ -44,8 +45,8 @@ class Written:
     def sentences(self, index):
         return self.documents[index]
 
-    def tokens(self, index):
-        return np.concatenate(self.documents[index])
+    def tokens(self, indices):
+        return [np.concatenate(self.documents[index]) for index in indices]
 
 
 @pytest.fixture(scope="session")
@@ -67,11 +68,12 @@ def written():
 def cut_samples(layout, frame, documents, indices, rng):
     """Return all samples that a layout cuts from documents, in order."""
     cuts = layout.cut(frame, documents, indices, rng)
-    texts = {index: documents.tokens(index) for index in cuts.documents(range(len(cuts)))}
-    samples = [
-        layout.sample(frame, cuts.texts(number, texts, frame.sep), int(cuts.labels[number]))
-        for number in range(len(cuts))
-    ]
+    read = sorted(cuts.documents(np.arange(len(cuts))))
+    texts = dict(zip(read, documents.tokens(read), strict=True))
+    samples = []
+    for number in range(len(cuts)):
+        own = np.array([number])
+        samples += layout.samples(frame, cuts.texts(own, texts, frame.sep), cuts.labels[own])
     assert list(map(len, samples)) == cuts.lengths(frame.between).tolist()
     return samples
 
@@ -93,8 +95,13 @@ def begins(ids):
     return ids < CONTINUATION
 
 
+def mask_samples(masking, samples, seed=0):
+    """Return samples, masked by the numbers of their keys."""
+    return masking(samples, SampleRng(seed, "masking", [sample.key for sample in samples]))
+
+
 def build_masking(kind, **settings):
-    return KINDS[kind](**settings).build(vocabulary=VOCABULARY, mask=MASK, special=frozenset(SPECIAL), begins=begins)
+    return MASKINGS[kind](**settings).build(vocabulary=VOCABULARY, mask=MASK, special=frozenset(SPECIAL), begins=begins)
 
 
 def long_texts(number, length=500, continued=0.3):
@@ -112,7 +119,8 @@ def long_texts(number, length=500, continued=0.3):
 
 def mask_long_texts(masking, **settings):
     """Return pairs of a sample before and after masking."""
-    return [(sample, masking(sample, derive_rng(0, "masking", *sample.key))) for sample in long_texts(300, **settings)]
+    samples = list(long_texts(300, **settings))
+    return list(zip(samples, mask_samples(masking, samples), strict=True))
 
 
 def words_of(sample):

@@ -53,7 +53,7 @@ def test_without_a_target_there_are_no_heldout_batches(feed, corpus):
 def test_preparing_is_pure_and_masks_differ_by_epoch(feed, corpus):
     prepare, again = feed.prepare(), feed.prepare()
     samples, _ = feed.source(corpus.train).take((0, 0, 0, 0), sequences=30)
-    first = [prepare(sample).ids.tolist() for sample in samples]
-    assert [again(sample).ids.tolist() for sample in reversed(samples)] == first[::-1]
-    later = [prepare(sample.named((1, *sample.key[1:]))).ids.tolist() for sample in samples]
+    first = [sample.ids.tolist() for sample in prepare(samples)]
+    assert [again([sample])[0].ids.tolist() for sample in reversed(samples)] == first[::-1]
+    later = [sample.ids.tolist() for sample in prepare([one.named((1, *one.key[1:])) for one in samples])]
     assert sum(a != b for a, b in zip(first, later, strict=True)) > 25

@@ -64,8 +64,8 @@ class LosesEnds(FullSentencesSettings, tag="loses_ends"):
 class NoSeparators(FullSentencesSettings, tag="no_separators"):
     """Omits the separators between documents."""
 
-    def sample(self, frame, texts, label):
-        return frame.wrap(texts[0][texts[0] != SEP])
+    def samples(self, frame, texts, labels):
+        return [frame.wrap(text[text != SEP]) for text in texts[0].split()]
 
 
 @pytest.mark.parametrize("fault", [LosesEnds, NoSeparators])

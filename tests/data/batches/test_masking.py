@@ -5,10 +5,11 @@ from functools import cache, lru_cache
 import numpy as np
 import pytest
 
-from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
-from unmask.data.batches.masking import Masking, MaskingSettings, Replace, TokenMaskingSettings, find_words
-from unmask.data.batches.rng import derive_rng
+from unmask.data.batches.masking import Joined, Masking, MaskingSettings, Replace, TokenMaskingSettings, find_words
+from unmask.data.batches.rng import SampleRng
+
+from .conftest import mask_samples
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL = range(5)
 VOCABULARY = 60
@@ -58,36 +59,33 @@ class DrawsFew(Masking):
 class ReusesMasks(Masking):
     """Draws the same masks in each epoch."""
 
-    def __call__(self, sample, rng):
-        return super().__call__(sample, derive_rng(0, "masking", *sample.key[1:]))
+    def __call__(self, samples, rng):
+        return super().__call__(samples, SampleRng(0, "masking", [sample.key[1:] for sample in samples]))
 
 
 class AlwaysMasks(Masking):
     """Replaces every masked token by [MASK]."""
 
-    def __call__(self, sample, rng):
-        masked = super().__call__(sample, rng)
-        masked.ids[masked.positions["masked"]] = MASK
-        return masked
+    def __call__(self, samples, rng):
+        made = super().__call__(samples, rng)
+        for masked in made:
+            masked.ids[masked.positions["masked"]] = MASK
+        return made
 
 
 class LeaksTargets(Masking):
     """Takes the labels after the replacement, not before it."""
 
-    def __call__(self, sample, rng):
-        masked = super().__call__(sample, rng)
-        labels = {"masked": masked.ids[masked.positions["masked"]]}
-        return Sample(key=(), ids=masked.ids, segments=masked.segments, positions=masked.positions, labels=labels)
+    def __call__(self, samples, rng):
+        made = super().__call__(samples, rng)
+        return [masked.changed(labels={"masked": masked.ids[masked.positions["masked"]]}) for masked in made]
 
 
 @lru_cache(maxsize=1)
 def mask_all(masking, count=500):
     """Return pairs of a sample before and after masking."""
-    found = []
-    for number, sample in enumerate(texts(count)):
-        sample = sample.named((0, number))
-        found.append((sample, masking(sample, derive_rng(0, "masking", *sample.key))))
-    return found
+    samples = [sample.named((0, number)) for number, sample in enumerate(texts(count))]
+    return list(zip(samples, mask_samples(masking, samples), strict=True))
 
 
 def check_number(masking):
@@ -134,11 +132,7 @@ def check_epochs_differ(masking):
     samples = [sample.named((0, number)) for number, sample in enumerate(texts(50)) if len(sample) > 40]
 
     def masks(epoch):
-        keys = [(epoch, sample.key[1]) for sample in samples]
-        found = [
-            masking(sample.named(key), derive_rng(0, "masking", *key))
-            for sample, key in zip(samples, keys, strict=True)
-        ]
+        found = mask_samples(masking, [sample.named((epoch, sample.key[1])) for sample in samples])
         return [(one.ids.tolist(), one.positions["masked"].tolist()) for one in found]
 
     assert masks(0) == masks(0)
@@ -192,18 +186,23 @@ def test_the_rate_may_change_during_the_run():
     masking = build(TokenMaskingSettings(rate=0.4, final_rate=0.1))
     (sample,) = [sample for sample in texts(50) if len(sample) > 100][:1]
     for done, rate in ((0.0, 0.4), (0.5, 0.25), (1.0, 0.1)):
-        masked = masking(sample.at(done), derive_rng(0, "masking"))
+        (masked,) = mask_samples(masking, [sample.at(done)])
         assert len(masked.positions["masked"]) == round(rate * len(sample))
     same = build(TokenMaskingSettings(rate=0.4))
-    assert {len(same(sample.at(done), derive_rng(0, "masking")).positions["masked"]) for done in (0.0, 1.0)} == {
-        round(0.4 * len(sample))
-    }
+    both = mask_samples(same, [sample.at(0.0), sample.at(1.0)])
+    assert [len(masked.positions["masked"]) for masked in both] == 2 * [round(0.4 * len(sample))]
 
 
 def test_a_sequence_without_ordinary_tokens_has_no_target():
-    masked = build()(Frame(CLS, SEP).wrap(np.array([UNK, UNK])), derive_rng(0, "masking"))
+    (masked,) = mask_samples(build(), [Frame(CLS, SEP).wrap(np.array([UNK, UNK]))])
     assert masked.ids.tolist() == [CLS, UNK, UNK, SEP]
     assert masked.positions["masked"].tolist() == masked.labels["masked"].tolist() == []
+
+
+def words_of(texts, begins):
+    """Return where the words of texts begin and end, counted from the first token of the first text."""
+    text = Joined.of(texts, np.ones(len(texts)), MASK, np.arange(VOCABULARY) >= 5, begins)
+    return [(start - 1, stop - 1) for start, stop in zip(*map(np.ndarray.tolist, find_words(text)), strict=True)]
 
 
 @pytest.mark.parametrize(
@@ -217,16 +216,16 @@ def test_a_sequence_without_ordinary_tokens_has_no_target():
     ],
 )
 def test_words_are_found(ids, words):
-    ids = np.array(ids)
-    starts, stops = find_words(ids, np.flatnonzero(ids >= 5), lambda ids: ids < CONTINUATION)
-    assert list(zip(starts.tolist(), stops.tolist(), strict=True)) == words
+    found = words_of([np.array(ids), np.array([41, 5]), np.array(ids)], lambda ids: ids < CONTINUATION)
+    size = len(ids) + 1  # with the [MASK] before it
+    rest = [(start + size, stop + size) for start, stop in [(0, 1), (1, 2)]]
+    assert found == [*words, *rest, *((start + size + 3, stop + size + 3) for start, stop in words)]
 
 
 def test_a_word_with_a_part_that_may_not_be_masked_is_omitted():
     """As in a unigram vocabulary, where [UNK] may be within a word."""
     ids = np.array([5, UNK, 40, 6, 41])
-    starts, stops = find_words(ids, np.flatnonzero(ids >= 5), lambda ids: (ids >= 5) & (ids < CONTINUATION))
-    assert (starts.tolist(), stops.tolist()) == ([3], [5])
+    assert words_of([ids], lambda ids: (ids >= 5) & (ids < CONTINUATION)) == [(3, 5)]
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ import pytest
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.masking import MASKED
 from unmask.data.batches.registries import MASKINGS, AnyMasking
-from unmask.data.batches.rng import derive_rng
 from unmask.data.batches.span_masking import SpanMaskingSettings
+
+from .conftest import mask_samples
 
 CLS, SEP, MASK = SPECIAL = (1, 2, 3)
 
@@ -29,7 +30,7 @@ def test_a_kind_that_gives_masked_tokens_masks_them(kind):
     settings = MASKINGS[kind]()
     masking = settings.build(vocabulary=50, mask=MASK, special=frozenset(SPECIAL), begins=lambda ids: ids > 0)
     sample = Frame(CLS, SEP).wrap(np.arange(5, 45))
-    masked = masking(sample, derive_rng(0, "masking"))
+    (masked,) = mask_samples(masking, [sample])
     assert (MASKED in masked.labels) == (MASKED in settings.provides) == (kind not in ("none", "permutation"))
     if MASKED in settings.provides:
         assert len(masked.positions[MASKED]) == round(0.15 * 42)

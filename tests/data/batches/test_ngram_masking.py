@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from unmask.data.batches.frame import Frame
-from unmask.data.batches.rng import derive_rng
 
 from .conftest import (
     CLS,
@@ -15,6 +14,7 @@ from .conftest import (
     build_masking,
     count_replacements,
     mask_long_texts,
+    mask_samples,
     run_lengths,
     words_of,
 )
@@ -73,5 +73,5 @@ def test_of_a_text_that_is_one_word_nothing_is_masked(kind):
         ([5, *[CONTINUATION] * 47], []),
         ([5, *[CONTINUATION] * 7, 6, *[CONTINUATION] * 47], list(range(1, 9))),
     ):
-        masked = build_masking(kind)(Frame(CLS, SEP).wrap(np.array(ids)), derive_rng(0, "masking"))
+        (masked,) = mask_samples(build_masking(kind), [Frame(CLS, SEP).wrap(np.array(ids))])
         assert masked.positions["masked"].tolist() == positions

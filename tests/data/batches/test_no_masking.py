@@ -4,15 +4,14 @@ import numpy as np
 
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.masking import MASKED, WHOLE_TEXT, NoMaskingSettings
-from unmask.data.batches.rng import derive_rng
+
+from .conftest import mask_samples
 
 
 def test_samples_are_unchanged():
     masking = NoMaskingSettings().build(vocabulary=50, mask=4, special=frozenset(range(5)), begins=np.ones_like)
     sample = Frame(2, 3).wrap(np.arange(5, 30))
-    rng = derive_rng(0, "masking")
-    assert masking(sample, rng) is sample
-    assert rng.random() == derive_rng(0, "masking").random(), "nothing is drawn"
+    assert mask_samples(masking, [sample])[0] is sample
 
 
 def test_it_gives_unmasked_text_and_no_masked_tokens():

@@ -5,10 +5,9 @@ import pytest
 
 from unmask.data.batches.batch import TARGETS, Sample
 from unmask.data.batches.permutation_masking import PermutationMaskingSettings
-from unmask.data.batches.rng import derive_rng
 from unmask.data.batches.tokens import Reading
 
-from .conftest import SPECIAL, VOCABULARY, begins, run_lengths
+from .conftest import SPECIAL, VOCABULARY, begins, mask_samples, run_lengths
 
 CLS, SEP = SPECIAL[2:4]
 LENGTH, REUSE = 512, 256
@@ -30,7 +29,7 @@ def window(number, **others):
 
 
 def mask(one, sample, seed=0):
-    return one(sample, derive_rng(seed, "masking", *sample.key))
+    return mask_samples(one, [sample], seed)[0]
 
 
 @pytest.fixture(scope="module")

@@ -68,7 +68,10 @@ def documents(written, monkeypatch):
     for name in ("tokens", "sentences"):
         read = getattr(made, name)
         monkeypatch.setattr(
-            made, name, lambda index, read=read: (made.reads.update([index]), read(index))[1], raising=False
+            made,
+            name,
+            lambda read_of, read=read: (made.reads.update(np.ravel(read_of)), read(read_of))[1],
+            raising=False,
         )
     return made
 
@@ -115,8 +118,10 @@ def test_changes_are_made_when_samples_are_read():
 def test_lengths_of_cuts_count_separators():
     cuts = Cuts.of([[(0, 2, 9)], [(1, 0, 3), (0, 0, 4)], [(2, 5, 6), (1, 3, 5)]], pairs=False)
     assert cuts.lengths(2).tolist() == [9, 10, 6]
-    assert cuts.texts(1, {0: np.arange(9), 1: np.arange(10, 15)}, SEP)[0].tolist() == [10, 11, 12, SEP, 0, 1, 2, 3]
+    (text,) = cuts.texts(np.array([1, 0]), {0: np.arange(9), 1: np.arange(10, 15)}, SEP)
+    assert text.ids.tolist() == [10, 11, 12, SEP, 0, 1, 2, 3, *range(2, 9)] and text.lengths.tolist() == [8, 7]
     pairs = Cuts.of([[(0, 2, 9)], [(1, 0, 3), (0, 0, 4)]], pairs=True, labels=[0, 1])
-    assert pairs.lengths(2).tolist() == [9, 11] and pairs.documents([0]) == {0}
-    assert [len(text) for text in pairs.texts(1, {0: np.arange(9), 1: np.arange(3)}, SEP)] == [3, 4]
+    assert pairs.lengths(2).tolist() == [9, 11] and pairs.documents(np.array([0])) == {0}
+    texts = pairs.texts(np.array([1, 1]), {0: np.arange(9), 1: np.arange(3)}, SEP)
+    assert [text.lengths.tolist() for text in texts] == [[3, 3], [4, 4]]
     assert len(Cuts.of([])) == 0 == len(Cuts.of([]).lengths(1))

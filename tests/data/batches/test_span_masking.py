@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from unmask.data.batches.masking import Replace
-from unmask.data.batches.rng import derive_rng
 from unmask.data.batches.span_masking import span_indices, span_sums
 
 from .conftest import (
@@ -14,6 +13,7 @@ from .conftest import (
     build_masking,
     long_texts,
     mask_long_texts,
+    mask_samples,
     replacements_of,
     run_lengths,
     words_of,
@@ -23,8 +23,8 @@ from .conftest import (
 def test_spans_are_as_long_as_in_the_paper():
     """A geometric distribution with p = 0.2 on 1 to 10, normalized: 3.8 words on average."""
     masking, sizes = build_masking("span", rate=0.005), []  # so few that they are seldom adjacent, and 1 of 80 is cut
-    for sample in long_texts(30, length=60_000, continued=0.0):
-        sizes += run_lengths(masking(sample, derive_rng(0, "masking", *sample.key)).positions["masked"])
+    for sample in mask_samples(masking, list(long_texts(30, length=60_000, continued=0.0))):
+        sizes += run_lengths(sample.positions["masked"])
     expected = 0.2 * 0.8 ** np.arange(10)
     assert (expected / expected.sum() * np.arange(1, 11)).sum() == pytest.approx(3.797, abs=1e-3)
     drawn = 1 + np.searchsorted(span_sums(0.2, 10), np.random.default_rng(0).random(200_000), side="right")
@@ -38,7 +38,7 @@ def test_spans_are_as_long_in_words_of_several_tokens():
     """3.8 words on average, regardless of their tokens; the first word has 1.9, as long words are hit more often."""
     masking, words, sizes = build_masking("span", rate=0.005), [], []
     for sample in long_texts(100, length=60_000):
-        positions = masking(sample, derive_rng(0, "masking", *sample.key)).positions["masked"]
+        positions = mask_samples(masking, [sample])[0].positions["masked"]
         word_ids = np.cumsum(sample.ids < CONTINUATION)[positions]
         for run in np.split(word_ids, np.flatnonzero(np.diff(positions) > 1) + 1):
             words.append(len(set(run.tolist())))

@@ -28,10 +28,14 @@ def unplanned(batch):
     return batch
 
 
-def prepare(sample):
-    """Add random numbers that depend on the sample's key to its ids, and count its tokens."""
-    ids = sample.ids * 1000 + np.random.default_rng(sample.key).integers(1000, size=len(sample))
-    return sample.add(ids=ids, counts={"tokens": len(ids)})
+def prepare(samples):
+    """Add random numbers that depend on keys to the ids of samples, and count their tokens."""
+    rngs = [np.random.default_rng(sample.key) for sample in samples]
+    drawn = [rng.integers(1000, size=len(sample)) for sample, rng in zip(samples, rngs, strict=True)]
+    return [
+        sample.add(ids=sample.ids * 1000 + numbers, counts={"tokens": len(sample)})
+        for sample, numbers in zip(samples, drawn, strict=True)
+    ]
 
 
 def steps(share=everything, micro_tokens=40):

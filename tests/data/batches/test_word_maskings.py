@@ -11,8 +11,7 @@ from unmask.data.batches.batch import Sample
 from unmask.data.batches.curriculum import Feed
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.layout import SingleSettings
-from unmask.data.batches.masking import TokenMaskingSettings, find_words
-from unmask.data.batches.rng import derive_rng
+from unmask.data.batches.masking import Joined, TokenMaskingSettings, find_words
 from unmask.data.batches.span_masking import NgramMaskingSettings, WholeWordMaskingSettings
 from unmask.data.batches.tokens import Reading
 from unmask.data.tokenizers.bpe import train_bpe
@@ -22,7 +21,21 @@ from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UserError
 from unmask.support.settings import parse_overrides
 
-from .conftest import CLS, KINDS, SEP, UNK, VOCABULARY, begins, build_masking, mask_long_texts, words_of
+from .conftest import (
+    CLS,
+    KINDS,
+    MASK,
+    SEP,
+    UNK,
+    VOCABULARY,
+    begins,
+    build_masking,
+    mask_long_texts,
+    mask_samples,
+    words_of,
+)
+
+ORDINARY = np.arange(VOCABULARY) >= 5
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -40,11 +53,10 @@ def test_text_that_is_read_backwards_has_the_same_words(kind):
     ids, masking = np.random.default_rng(0).integers(5, VOCABULARY, 200), build_masking(kind)
     for seed in range(10):
         forward, backward = (
-            masking(
-                Sample(key=(), ids=ids[::step], reading=Reading(backward=step < 0)), derive_rng(seed, "masking")
-            ).positions["masked"]
+            mask_samples(masking, [Sample(key=(), ids=ids[::step], reading=Reading(backward=step < 0))], seed)[0]
             for step in (1, -1)
         )
+        forward, backward = forward.positions["masked"], backward.positions["masked"]
         assert np.array_equal(backward, len(ids) - 1 - forward[::-1])
 
 
@@ -55,7 +67,7 @@ IDS = st.lists(st.sampled_from([UNK, SEP, 5, 6, 7, 700, 701]), min_size=0, max_s
 @given(IDS, st.floats(0.01, 0.99), st.integers(0, 3))
 def test_any_sequence(kind, ids, rate, seed):
     sample = Frame(CLS, SEP).wrap(np.array(ids, np.int64))
-    masked = build_masking(kind, rate=rate)(sample, derive_rng(seed, "masking"))
+    (masked,) = mask_samples(build_masking(kind, rate=rate), [sample], seed)
     positions, candidates = masked.positions["masked"], np.flatnonzero(sample.ids >= 5)
     assert np.isin(positions, candidates).all()
     budget = max(1, round(len(sample) * rate))
@@ -68,7 +80,7 @@ def test_any_sequence(kind, ids, rate, seed):
         else:
             assert np.array_equal(np.flatnonzero(np.isin(words, words[positions])), positions)
             assert len(positions) <= budget
-        starts, stops = find_words(sample.ids, candidates, begins)
+        starts, stops = (at - 1 for at in find_words(Joined.of([sample.ids], 0, MASK, ORDINARY, begins)))
         assert np.array_equal(np.repeat(np.arange(len(starts)), stops - starts), words[candidates])
     else:
         assert not len(positions)
@@ -96,8 +108,8 @@ def check_masked_words(tokenizer, masking):
     word_ids = np.concatenate([[-1], word_ids, [-2]])  # the special tokens
     prepare = Feed(SingleSettings(length=512), masking, 0, tokenizer, lambda sample: sample).prepare()
     sample, seen = Frame.of(tokenizer).wrap(ids), set()
-    for number in range(100):
-        positions = prepare(sample.named((0, number))).positions["masked"]
+    for masked in prepare([sample.named((0, number)) for number in range(100)]):
+        positions = masked.positions["masked"]
         assert np.array_equal(np.flatnonzero(np.isin(word_ids, word_ids[positions])), positions)
         seen |= set(word_ids[positions].tolist())
     assert seen == set(range(len(words))), "each word is masked in some sample"

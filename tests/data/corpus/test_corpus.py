@@ -88,7 +88,7 @@ def test_lengths_of_sentences_are_those_of_the_text(built):
     expected = [list(map(len, built.train.sentences(index))) for index in [*order, order[0]]]
     assert [own.tolist() for own in lengths] == expected
     for index in order:
-        assert built.train.tokens(index).tolist() == np.concatenate(built.train.sentences(index)).tolist()
+        assert built.train.tokens([index])[0].tolist() == np.concatenate(built.train.sentences(index)).tolist()
     assert not built.train.sentence_lengths([])
     with pytest.raises(IndexError):
         built.train.sentence_lengths([len(built.train)])

@@ -14,7 +14,8 @@ from transformers.utils import sentencepiece_model_pb2_new
 import unmask
 from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
-from unmask.data.batches.masking import find_words
+from unmask.data.batches.masking import Joined, find_words
+from unmask.data.batches.rng import SampleRng
 from unmask.data.batches.span_masking import NgramMaskingSettings, SpanMaskingSettings, WholeWordMaskingSettings
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.unigram import UNIGRAM, read_spiece, train_unigram
@@ -110,8 +111,9 @@ def test_no_word_with_an_unknown_character_is_masked(unigram):
     ids = np.concatenate([[unigram.cls], unigram.encode("the ŋoma of Hawaiʻi the"), [unigram.sep]]).astype(np.int64)
     assert (ids == unigram.unk).sum() == 2
     begins = unigram.begins_word(ids)
-    candidates = np.flatnonzero(~np.isin(ids, list(unigram.special_ids)))
-    starts, stops = find_words(ids, candidates, unigram.begins_word)
+    ordinary = ~np.isin(np.arange(unigram.size), list(unigram.special_ids))
+    text = Joined.of([ids], np.zeros(1), unigram.mask, ordinary, unigram.begins_word)
+    starts, stops = (at - 1 for at in find_words(text))
     assert begins.sum() == 2 + 5, "special tokens and five words"
     found = ["".join(unigram.tokens(ids[start:stop])) for start, stop in zip(starts, stops, strict=True)]
     assert found == [f"{SPACE}the", f"{SPACE}of", f"{SPACE}the"]
@@ -123,11 +125,11 @@ def test_no_word_with_an_unknown_character_is_masked(unigram):
             "special": unigram.special_ids,
         }
         masking = kind(rate=0.9).build(**about, begins=unigram.begins_word)
-        masked = masking(sample, np.random.default_rng(0)).positions["masked"]
+        masked = masking([sample], SampleRng(0, "masking", [()]))[0].positions["masked"]
         inside = np.concatenate([np.arange(*span) for span in zip(starts, stops, strict=True)])
         assert len(masked) and np.isin(masked, inside).all()
         few = ids[5:8]
-        nothing = masking(Sample(key=(0,), ids=few, segments=np.zeros_like(few)), np.random.default_rng(0))
+        (nothing,) = masking([Sample(key=(), ids=few)], SampleRng(0, "masking", [()]))
         assert np.array_equal(nothing.ids[few == unigram.unk], few[few == unigram.unk])
 
 

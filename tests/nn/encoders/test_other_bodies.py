@@ -77,7 +77,7 @@ def train(learner, source, path, *, prepare=None, heldout=(), steps=40):
         Trainer(
             learner,
             source,
-            prepare=prepare or learner.prepare,
+            prepare=prepare or (lambda samples: list(map(learner.prepare, samples))),
             heldout=list(heldout),
             settings=settings,
             run=run,
@@ -200,7 +200,9 @@ def test_a_body_that_reads_characters_learns_and_is_evaluated(characters, tmp_pa
 
 
 def test_a_worker_returns_the_same_bytes_of_words(characters):
-    own, forked = made_by_a_worker(ExampleSource(spelled_samples(), seed=0), characters.prepare)
+    own, forked = made_by_a_worker(
+        ExampleSource(spelled_samples(), seed=0), lambda samples: list(map(characters.prepare, samples))
+    )
     assert len(own.micro_batches) == len(forked.micro_batches) == 1
     assert torch.equal(own.micro_batches[0].tokens.ids, forked.micro_batches[0].tokens.ids)
     assert own.micro_batches[0].tokens.segments is forked.micro_batches[0].tokens.segments is None
@@ -427,8 +429,8 @@ def test_a_downstream_model_represents_a_text_at_its_bodys_position(echo, tokeni
 class Plain(DocumentSentencesSettings, frozen=True, kw_only=True, tag="plain"):
     """A layout without segments."""
 
-    def sample(self, *args):
-        return replace(super().sample(*args), segments=None)
+    def samples(self, *args):
+        return [replace(sample, segments=None) for sample in super().samples(*args)]
 
 
 SHAPE = {"layers": 1, "width": 16, "heads": 2, "feed_forward": 32, "positions": 32, "dropout": 0.0}

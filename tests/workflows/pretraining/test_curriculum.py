@@ -204,11 +204,11 @@ def test_the_pipelines_are_those_of_the_stages(corpus):
     source, prepare = curriculum.source(corpus.train), curriculum.prepare()
     for stage, names in enumerate(({"masked_lm"}, {"masked_lm", "next_sentence"})):
         samples, _ = source.take(source.enter(source.start, stage), sequences=5)
-        assert all(prepare(sample).counts.keys() == names for sample in samples)
+        prepared = prepare(samples)
+        assert all(sample.counts.keys() == names for sample in prepared)
         assert max(map(len, samples)) <= (16, 32)[stage]
-    torch.testing.assert_close(
-        np.mean([one.counts["masked_lm"] / len(one) for one in map(prepare, samples)]), 0.4, atol=0.1, rtol=0
-    )
+    shares = [sample.counts["masked_lm"] / len(sample) for sample in prepared]
+    torch.testing.assert_close(np.mean(shares), 0.4, atol=0.1, rtol=0)
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,14 @@ another are dropped. All orders of the three are equally probable, including the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from unmask.data.batches.batch import Sample
 from unmask.data.batches.masking import MASKED, Begins, Masking, MaskingSettings, TokenMaskingSettings
+from unmask.data.batches.rng import SampleRng
 
 SHUFFLED = "shuffled"
 """Name of the positions and labels of shuffled tokens."""
@@ -58,9 +60,13 @@ class ShuffledMasking(Masking):
         super().__init__(settings, **others)
         self.shuffle = shuffle
 
-    def __call__(self, sample: Sample, rng: np.random.Generator) -> Sample:
-        """Return the sample with some of its tokens masked and others shuffled; all randomness comes from `rng`."""
-        masked = super().__call__(sample, rng)
+    def __call__(self, samples: Sequence[Sample], rng: SampleRng) -> list[Sample]:
+        """Return samples with some of their tokens masked and others shuffled; all randomness comes from `rng`."""
+        pairs = zip(samples, super().__call__(samples, rng), strict=True)
+        return [self._shuffle(*pair, rng.generator(number)) for number, pair in enumerate(pairs)]
+
+    def _shuffle(self, sample: Sample, masked: Sample, rng: np.random.Generator) -> Sample:
+        """Return a masked sample with some of the trigrams of the original one shuffled."""
         free = self.is_ordinary[sample.ids]  # (length,)
         free[masked.positions[MASKED]] = False
         ids, found = masked.ids.copy(), [np.zeros(0, np.int64)]

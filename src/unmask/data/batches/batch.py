@@ -7,7 +7,7 @@ on which attention kernels without variable-length support work (groups.py).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -110,8 +110,8 @@ class Sample:
         return self.changed(key=key)
 
     def at(self, done: float) -> Sample:
-        """Return a copy that is read when this fraction of the run is completed."""
-        return self.changed(done=done)
+        """Return the sample as it is when this fraction of the run is completed."""
+        return self if done == self.done else self.changed(done=done)
 
     def add(
         self,
@@ -192,6 +192,10 @@ class Batch:
         return self.map(lambda tensor: next(moved))  # in the same order
 
 
+Prepare = Callable[[Sequence[Sample]], list[Sample]]
+"""Masks samples and counts their targets; what it makes of a sample does not depend on the others."""
+
+
 def collate(samples: Sequence[Sample]) -> Batch:
     """Concatenate samples, shortest first (samples of equal length keep their order), each direction by itself.
 
@@ -207,18 +211,18 @@ def collate(samples: Sequence[Sample]) -> Batch:
     streams = [sample.stream for sample in samples if sample.stream is not None]
     if streams and len(set(streams)) != len(samples):
         raise ValueError("the samples of a batch must be windows of different streams, or all belong to no stream")
-    lengths = np.array([len(sample) for sample in samples])
+    lengths = np.fromiter(map(len, samples), np.int64, len(samples))
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    starts = list(zip(samples, offsets[:-1], strict=True))
+    places = {name: [sample.positions[name] for sample in samples] for name in samples[0].positions}
     positions = {
-        name: torch.from_numpy(np.concatenate([sample.positions[name] + start for sample, start in starts]))
-        for name in samples[0].positions
+        name: torch.from_numpy(np.concatenate(at) + np.repeat(offsets[:-1], list(map(len, at))))
+        for name, at in places.items()
     }
     groups = tuple(group_sequences(lengths, offsets, len(samples) - (backward or 0)))
     packed = pack_sequences(lengths, offsets, groups) if backward is None else None
     if UNSEEN in positions and len(positions[UNSEEN]):
         groups, packed = tuple(group.without_keys(positions[UNSEEN].numpy()) for group in groups), None
-    queries = [len(sample.positions[TARGETS]) for sample in samples] if TARGETS in positions else []
+    queries = list(map(len, places.get(TARGETS, [])))
     position_ids = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
     tokens = Tokens(
         ids=torch.from_numpy(np.concatenate([sample.ids for sample in samples]).astype(np.int64)),

@@ -16,14 +16,14 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, groupby, pairwise
 from typing import TYPE_CHECKING
 
-from unmask.data.batches.batch import Batch, Sample, collate
+from unmask.data.batches.batch import Batch, Prepare, Sample, collate
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.layout import LayoutSettings
 from unmask.data.batches.masking import MaskingSettings, NoMaskingSettings
-from unmask.data.batches.rng import derive_rng
+from unmask.data.batches.rng import SampleRng
 from unmask.data.batches.samples import Samples
 from unmask.data.batches.sources import CorpusSource, Cursor, Source, Stage, TextTooShortError
 from unmask.data.tokenizers.tokenizer import Tokenizer
@@ -58,10 +58,10 @@ class Feed:
         """Return the samples of documents in seeded order; see `CorpusSource` for `block_tokens`."""
         return self._source(self.layout, documents, block_tokens)
 
-    def prepare(self) -> Callable[[Sample], Sample]:
+    def prepare(self) -> Prepare:
         """Return a function that masks tokens, differently in each epoch, and counts targets.
 
-        Its randomness depends only on the seed and the sample's key.
+        What it draws for a sample depends only on the seed and the sample's key.
         """
         tokenizer = self.tokenizer
         masking = self.masking.build(
@@ -71,8 +71,9 @@ class Feed:
             begins=tokenizer.begins_word,
         )
 
-        def prepare(sample: Sample) -> Sample:
-            return self.count(masking(sample, derive_rng(self.seed, "masking", *sample.key)))
+        def prepare(samples: Sequence[Sample]) -> list[Sample]:
+            rng = SampleRng(self.seed, "masking", [sample.key for sample in samples])
+            return list(map(self.count, masking(samples, rng)))
 
         return prepare
 
@@ -99,7 +100,7 @@ class Feed:
             samples = [sample for sample in read if sample.key[0] == 0]
             if not samples:  # the rest of the epoch contains none
                 break
-            batches.append(collate([prepare(sample.at(1.0)) for sample in samples]))
+            batches.append(collate(prepare([sample.at(1.0) for sample in samples])))
             taken += sum(map(len, samples))
         return batches
 
@@ -137,15 +138,19 @@ class Curriculum:
         sources = [CorpusSource(corpus, layouts, frame, seed=first.seed) for corpus in corpora.values()]
         return StagedSource(sources, [[*corpora].index(id(each)) for each in read]) if others else sources[0]
 
-    def prepare(self) -> Callable[[Sample], Sample]:
-        """Return a function that prepares a sample as `Feed.prepare` of its stage does."""
+    def prepare(self) -> Prepare:
+        """Return a function that prepares samples as `Feed.prepare` of their stages does."""
         prepared = [feed.prepare() for feed in self.feeds]
         spans = self._spans()
 
-        def prepare(sample: Sample) -> Sample:
+        def at(sample: Sample) -> Sample:
             begin, end = spans[sample.stage]
             done = (sample.done - begin) / (end - begin)  # steps are rounded, so that it may be slightly outside
-            return prepared[sample.stage](sample.at(min(1.0, max(0.0, done))))
+            return sample.at(min(1.0, max(0.0, done)))
+
+        def prepare(samples: Sequence[Sample]) -> list[Sample]:
+            of_stages = groupby(samples, lambda sample: sample.stage)
+            return [one for stage, group in of_stages for one in prepared[stage]([at(sample) for sample in group])]
 
         return prepare
 

@@ -86,16 +86,16 @@ def group_sequences(lengths: np.ndarray, offsets: np.ndarray, border: int) -> li
         offsets: (sequences + 1,), where each sequence starts.
         border: number of the first sequence in reverse order; from there on they are in order of length again.
     """
-    groups = []
+    groups, sizes, starts = [], lengths.tolist(), offsets.tolist()
     first = 0
     while first < len(lengths):
         last = first + 1  # in order of length: the last of the sequences first..last-1 is the longest
         while last < len(lengths) and last != border:
-            padded = int(lengths[last]) * (last + 1 - first)
-            if padded - (offsets[last + 1] - offsets[first]) > max(MAX_WASTE * padded, CHEAP_WASTE):
+            padded = sizes[last] * (last + 1 - first)
+            if padded - (starts[last + 1] - starts[first]) > max(MAX_WASTE * padded, CHEAP_WASTE):
                 break
             last += 1
-        groups.append(_group(lengths[first:last], int(offsets[first]), backward=first >= border))
+        groups.append(_group(lengths[first:last], starts[first], backward=first >= border))
         first = last
     return groups
 

@@ -1,8 +1,8 @@
 """The base class of layouts, and layouts of one text. A layout defines how samples are cut from documents.
 
 Input: the recipe's [layout], and documents. Output: where samples are cut, which depends on the lengths of sentences
-alone, each sample once its text is read, and the source of all of them in seeded order. Others have files of their own,
-such as `sentence_pairs`.
+alone, the samples once their text is read, and the source of all of them in seeded order. Others have files of their
+own, such as `sentence_pairs`.
 
 **Single.** One sample per document: documents longer than a sequence are truncated at the end.
 
@@ -35,6 +35,7 @@ from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.samples import Cuts
 from unmask.data.batches.sources import CorpusSource, Source, Stage
+from unmask.data.tokenizers.words import Ragged
 
 if TYPE_CHECKING:
     from unmask.data.corpus.corpus import Documents
@@ -79,9 +80,9 @@ class LayoutSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         """Return where the samples of documents are cut; see `Layout`."""
         raise NotImplementedError
 
-    def sample(self, frame: Frame, texts: Sequence[np.ndarray], label: int) -> Sample:
-        """Return the sample of one or two texts that were cut; see `Layout`."""
-        return frame.wrap(*texts)
+    def samples(self, frame: Frame, texts: Sequence[Ragged], labels: np.ndarray) -> list[Sample]:
+        """Return the samples of texts, or of pairs of them, that were cut; see `Layout`."""
+        return frame.wrap_all(*texts)
 
     def source(self, documents: Documents, frame: Frame, *, seed: int, block_tokens: int | None = None) -> Source:
         """Return the samples of documents in seeded order; see `CorpusSource`."""

@@ -9,6 +9,8 @@ one. Differences from it: masks are redrawn in each epoch; [UNK] is never masked
 a random token is never a special one; and there is no upper limit (google-research's programs mask at most 20 of 128
 tokens, 77 of 512). fairseq, RoBERTa's code, rounds up or down at random and also masks <s> and </s>.
 
+All samples of a batch are masked at once, as one text (`Joined`); the masks of each depend on the rng alone.
+
 Masking of individual tokens, as in BERT (Devlin et al. 2019, section 3.1).
 
 No masking: samples for left-to-right language models.
@@ -17,20 +19,65 @@ No masking: samples for left-to-right language models.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import msgspec
 import numpy as np
 
 from unmask.data.batches.batch import Sample
+from unmask.data.batches.rng import SampleRng
 
 MASKED = "masked"
 """Name of the positions and labels of masked tokens."""
 Begins = Callable[[np.ndarray], np.ndarray]
-"""Maps the ids of a sequence to whether a word begins at each token."""
-Masker = Callable[[Sample, np.random.Generator], Sample]
-"""Returns a copy of a sample with some of its tokens masked."""
+"""Maps the ids of a text to whether a word begins at each token."""
+Masker = Callable[[Sequence[Sample], SampleRng], list[Sample]]
+"""Returns copies of samples with some of their tokens masked; all randomness comes from their rng."""
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The tokens of several samples as one text, in which a [MASK] precedes each sample, so that no word crosses.
+
+    Attributes:
+        ids: (tokens,), in the order of the text.
+        sample: (tokens,), the index of each token's sample.
+        place: (tokens,), the index of each token in its sample; -1 for the [MASK] before it.
+        may_mask: (tokens,) bool, which tokens may be masked.
+        number: (samples,), how many tokens to mask, at most as many as may be.
+        begins: returns where words begin.
+    """
+
+    ids: np.ndarray
+    sample: np.ndarray
+    place: np.ndarray
+    may_mask: np.ndarray
+    number: np.ndarray
+    begins: Begins
+
+    @classmethod
+    def of(
+        cls, texts: Sequence[np.ndarray], number: np.ndarray, mask: int, ordinary: np.ndarray, begins: Begins
+    ) -> Joined:
+        """Return texts as one.
+
+        Args:
+            texts: the ids of each, (tokens,).
+            number: (samples,), how many tokens to mask of each, if as many may be masked.
+            mask: id of [MASK].
+            ordinary: (vocabulary,) bool, which ids may be masked.
+            begins: returns where words begin.
+        """
+        before = np.array([mask])
+        ids = np.concatenate([part for text in texts for part in (before, text)])
+        sizes = np.fromiter(map(len, texts), np.int64, len(texts)) + 1
+        sample = np.repeat(np.arange(len(texts)), sizes)
+        place = np.arange(len(ids)) - (np.cumsum(sizes) - sizes + 1)[sample]
+        may_mask = ordinary[ids] & (place >= 0)
+        most = np.bincount(sample[may_mask], minlength=len(texts))
+        return cls(ids, sample, place, may_mask, np.minimum(number, most), begins)
 
 
 class Replace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -98,22 +145,17 @@ class MaskingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         return Masking(self, vocabulary=vocabulary, mask=mask, special=special, begins=begins)
 
     @abstractmethod
-    def choose(
-        self, ids: np.ndarray, candidates: np.ndarray, number: int, begins: Begins, rng: np.random.Generator
-    ) -> np.ndarray:
-        """Return the positions of the tokens to mask, in order; none if no word can be masked.
+    def choose(self, text: Joined, rng: SampleRng) -> np.ndarray:
+        """Return the indices of the tokens to mask in a text of several samples, (masked,), in order.
 
         Args:
-            ids: ids of the sequence, in the order of the text.
-            candidates: positions of the tokens that may be masked; at least one.
-            number: number of tokens to mask; at least one.
-            begins: returns where words begin.
+            text: the text.
             rng: source of all randomness.
         """
 
-    def draw(self, masked: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def draw(self, text: Joined, masked: np.ndarray, rng: SampleRng) -> np.ndarray:
         """Return a number in [0, 1) for each masked token, which decides what replaces it; here all independent."""
-        return rng.random(len(masked))
+        return rng.uniform("replacement", text.sample[masked], text.place[masked])
 
 
 class Masking:
@@ -143,58 +185,60 @@ class Masking:
         self.is_ordinary[list(special)] = False
         self.ordinary = np.flatnonzero(self.is_ordinary)
 
-    def __call__(self, sample: Sample, rng: np.random.Generator) -> Sample:
-        """Return the sample with some of its tokens masked; all randomness comes from `rng`."""
-        backward, ids = sample.reading.backward, sample.ids.copy()
-        text = ids[::-1] if backward else ids  # words are those of the text
-        (candidates,) = self.is_ordinary[text].nonzero()
-        number = min(len(candidates), max(1, round(len(sample) * self.settings.rate_at(sample.done))))
-        masked = np.zeros(0, np.int64)
-        if number:
-            masked = self.settings.choose(text, candidates, number, self.begins, rng)
-        masked = len(ids) - 1 - masked[::-1] if backward else masked
-        draw = self.settings.draw(masked, rng)
-        replace = self.settings.replace
-        ids[masked[draw < replace.mask]] = self.mask
-        random = masked[(draw >= replace.mask) & (draw < replace.mask + replace.random)]
-        ids[random] = self.ordinary[rng.integers(0, len(self.ordinary), len(random))]
-        return sample.add(ids=ids, positions={MASKED: masked}, labels={MASKED: sample.ids[masked].astype(np.int64)})
+    def __call__(self, samples: Sequence[Sample], rng: SampleRng) -> list[Sample]:
+        """Return samples, at least one, with some of their tokens masked; all randomness comes from `rng`."""
+        backward = [bool(sample.reading.backward) for sample in samples]
+        texts = [sample.ids[::-1] if reverse else sample.ids for sample, reverse in zip(samples, backward, strict=True)]
+        rates = np.array([len(sample) * self.settings.rate_at(sample.done) for sample in samples])
+        number = np.maximum(1, np.rint(rates).astype(np.int64))
+        text = Joined.of(texts, number, self.mask, self.is_ordinary, self.begins)  # words are those of the text
+        masked = self.settings.choose(text, rng)
+        sample, place, gold = text.sample[masked], text.place[masked], text.ids[masked].astype(np.int64)
+        draw, replace = self.settings.draw(text, masked, rng), self.settings.replace
+        text.ids[masked[draw < replace.mask]] = self.mask
+        random = np.flatnonzero((draw >= replace.mask) & (draw < replace.mask + replace.random))
+        drawn = rng.uniform("random token", sample[random], place[random]) * len(self.ordinary)
+        text.ids[masked[random]] = self.ordinary[drawn.astype(np.int64)]
+        ends = np.flatnonzero(np.diff(text.sample, append=len(samples))) + 1
+        last = np.cumsum(np.bincount(sample, minlength=len(samples)))
+        made, start, first = [], 0, 0
+        for before, reverse, end, stop in zip(samples, backward, ends.tolist(), last.tolist(), strict=True):
+            ids, at, labels = text.ids[start + 1 : end], place[first:stop], gold[first:stop]
+            if reverse:
+                ids, at, labels = ids[::-1], len(ids) - 1 - at[::-1], labels[::-1]
+            made.append(before.add(ids=ids, positions={MASKED: at}, labels={MASKED: labels}))
+            start, first = end, stop
+        return made
 
 
-def find_words(ids: np.ndarray, candidates: np.ndarray, begins: Begins) -> tuple[np.ndarray, np.ndarray]:
-    """Return where the words of a sequence begin and end.
+def find_words(text: Joined) -> tuple[np.ndarray, np.ndarray]:
+    """Return where the words of a text begin and end.
 
     A word is omitted if a part of it may not be masked (a unigram vocabulary may lack a character in its middle). A
     continuation after a special token is a separate word.
 
-    Args:
-        ids: ids of the sequence.
-        candidates: positions of the tokens that may be masked, in order; at least one.
-        begins: returns where words begin.
-
     Returns:
-        Positions of the first tokens, (words,), and of the tokens after the last ones, (words,).
+        Indices of the first tokens, (words,), and of the tokens after the last ones, (words,).
     """
-    breaks, may_mask = begins(ids).astype(bool), np.zeros(len(ids), bool)
-    may_mask[candidates] = True
-    alone = breaks & ~may_mask
+    breaks = text.begins(text.ids).astype(bool) | (text.place < 0)
+    alone = breaks & ~text.may_mask
     breaks[1:] |= alone[:-1]
-    breaks[0] = True
     first = np.flatnonzero(breaks)
-    whole = np.logical_and.reduceat(may_mask, first)
-    return first[whole], np.append(first[1:], len(ids))[whole]
+    whole = np.logical_and.reduceat(text.may_mask, first)
+    return first[whole], np.append(first[1:], len(breaks))[whole]
 
 
 class TokenMaskingSettings(MaskingSettings, frozen=True, kw_only=True, tag="token"):
     """The recipe's [masking] for `kind = "token"`; see `MaskingSettings`."""
 
-    def choose(
-        self, ids: np.ndarray, candidates: np.ndarray, number: int, begins: Begins, rng: np.random.Generator
-    ) -> np.ndarray:
+    def choose(self, text: Joined, rng: SampleRng) -> np.ndarray:
         """See `MaskingSettings`."""
-        masked = candidates[rng.choice(len(candidates), number, replace=False)]
-        masked.sort()
-        return masked
+        candidates = np.flatnonzero(text.may_mask)
+        sample = text.sample[candidates]
+        shuffled = candidates[rng.shuffle("choice", sample, text.place[candidates])]
+        counts = np.bincount(sample, minlength=len(text.number))
+        rank = np.arange(len(sample)) - (np.cumsum(counts) - counts)[sample]  # in the shuffled candidates of its sample
+        return np.sort(shuffled[rank < text.number[sample]])
 
 
 WHOLE_TEXT = "unmasked text"
@@ -222,6 +266,6 @@ class NoMaskingSettings(
         return identity
 
 
-def identity(sample: Sample, rng: np.random.Generator) -> Sample:
-    """Return the sample unchanged."""
-    return sample
+def identity(samples: Sequence[Sample], rng: SampleRng) -> list[Sample]:
+    """Return the samples unchanged."""
+    return list(samples)

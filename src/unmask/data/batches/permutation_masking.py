@@ -18,12 +18,14 @@ otherwise memory would contain what the next window asks for.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from unmask.data.batches.batch import TARGETS, Sample
 from unmask.data.batches.masking import Begins, NoMaskingSettings
+from unmask.data.batches.rng import SampleRng
 
 
 class PermutationMaskingSettings(NoMaskingSettings, frozen=True, kw_only=True, tag="permutation"):
@@ -91,8 +93,11 @@ class PermutationMasking:
         probabilities = 1 / np.arange(1, settings.longest + 1)
         self.sums = (probabilities / probabilities.sum()).cumsum()[:-1]
 
-    def __call__(self, sample: Sample, rng: np.random.Generator) -> Sample:
-        """Return the sample with an order and targets; all randomness comes from `rng`."""
+    def __call__(self, samples: Sequence[Sample], rng: SampleRng) -> list[Sample]:
+        """Return the samples with an order and targets; all randomness comes from `rng`."""
+        return [self._permute(sample, rng.generator(number)) for number, sample in enumerate(samples)]
+
+    def _permute(self, sample: Sample, rng: np.random.Generator) -> Sample:
         ordinary, reading = self.is_ordinary[sample.ids], sample.reading  # (length,)
         in_text = slice(None, None, -1 if reading.backward else 1)  # what begins a word depends on the token before it
         words = self.begins(sample.ids[in_text])[in_text].astype(bool) & ordinary  # (length,)

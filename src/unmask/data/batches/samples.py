@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unmask.data.batches.batch import Sample
+from unmask.data.tokenizers.words import Ragged, spans
 
 Read = Callable[[Sequence[int]], list[Sample]]
 """Returns the samples with some indices, in the order of the indices."""
@@ -126,24 +127,26 @@ class Cuts:
         text = np.add.reduceat(self.pieces[:, 2] - self.pieces[:, 1], self.first[:-1])
         return text + np.diff(self.first) + 1 + (between - 1) * self.pairs  # [CLS], and [SEP] after each piece
 
-    def documents(self, samples: Sequence[int]) -> set[int]:
+    def documents(self, samples: npt.NDArray[np.int64]) -> set[int]:
         """Return the documents of some samples."""
-        return {document for index in samples for document, _, _ in self._pieces(index)}
+        return set(self.pieces[spans(self.first[samples], np.diff(self.first)[samples]), 0].tolist())
 
-    def texts(self, sample: int, ids: Mapping[int, npt.NDArray[np.int32]], sep: int) -> list[npt.NDArray[np.int32]]:
-        """Return the texts of a sample, one or two.
+    def texts(self, samples: npt.NDArray[np.int64], ids: Mapping[int, npt.NDArray[np.int32]], sep: int) -> list[Ragged]:
+        """Return the texts of samples, or the first and the second texts of pairs.
 
         Args:
-            sample: its index.
-            ids: the ids of the tokens of its documents, (tokens,) each.
+            samples: their indices; all are pairs, or none.
+            ids: the ids of the tokens of their documents, (tokens,) each.
             sep: id of the separator.
         """
-        parts = [ids[document][start:stop] for document, start, stop in self._pieces(sample)]
-        if self.pairs[sample] or len(parts) == 1:
-            return parts
-        separated = [part for text in parts for part in (np.array([sep], np.int32), text)]
-        return [np.concatenate(separated[1:])]
-
-    def _pieces(self, sample: int) -> list[Piece]:
-        pieces: list[Piece] = self.pieces[self.first[sample] : self.first[sample + 1]].tolist()
-        return pieces
+        counts = np.diff(self.first)[samples]
+        pieces = self.pieces[spans(self.first[samples], counts)]
+        parts, lengths = [ids[index][start:stop] for index, start, stop in pieces.tolist()], pieces[:, 2] - pieces[:, 1]
+        if self.pairs[samples[0]]:
+            return [Ragged(np.concatenate(parts[text::2]), lengths[text::2]) for text in (0, 1)]
+        ends = np.cumsum(counts)
+        between = np.ones(len(parts), bool)  # whether a separator precedes a piece
+        between[ends - counts] = False
+        for index in np.flatnonzero(between).tolist():
+            parts[index] = np.concatenate([[sep], parts[index]])
+        return [Ragged(np.concatenate(parts), np.add.reduceat(lengths + between, ends - counts))]

@@ -42,6 +42,7 @@ from unmask.data.batches.frame import Frame
 from unmask.data.batches.layout import LayoutSettings
 from unmask.data.batches.samples import Cuts, Piece
 from unmask.data.batches.sources import TextTooShortError
+from unmask.data.tokenizers.words import Ragged
 from unmask.support.messages import setting
 
 if TYPE_CHECKING:
@@ -105,10 +106,10 @@ class SentencePairsSettings(LayoutSettings, frozen=True, kw_only=True, tag="sent
         pairs = [pair for pair in pairs if id(pair) not in surplus]
         return Cuts.of([pair.texts for pair in pairs], pairs=True, labels=[pair.label for pair in pairs])
 
-    def sample(self, frame: Frame, texts: Sequence[np.ndarray], label: int) -> Sample:
+    def samples(self, frame: Frame, texts: Sequence[Ragged], labels: np.ndarray) -> list[Sample]:
         """See `Layout`."""
-        sample, name = frame.wrap(*texts), LABELS.get(self.second)
-        return sample if name is None else sample.add(labels={name: np.array([label], np.int64)})
+        name = LABELS.get(self.second)
+        return frame.wrap_all(*texts, labels={} if name is None else {name: labels[:, None]})
 
     def _document(
         self,

@@ -38,6 +38,7 @@ from unmask.support.messages import setting
 if TYPE_CHECKING:
     from unmask.data.batches.frame import Frame
     from unmask.data.corpus.corpus import Documents
+    from unmask.data.tokenizers.words import Ragged
 
 Cursor = tuple[int, ...]
 """Position in the order; opaque to the training loop, and the only data state in a checkpoint."""
@@ -132,8 +133,14 @@ class Layout(Protocol):
         """
         ...
 
-    def sample(self, frame: Frame, texts: Sequence[np.ndarray], label: int) -> Sample:
-        """Return the sample of one or two texts, (tokens,) ids each, with the label of the cut, and an empty key."""
+    def samples(self, frame: Frame, texts: Sequence[Ragged], labels: np.ndarray) -> list[Sample]:
+        """Return the samples of texts, or of pairs of them, with any keys.
+
+        Args:
+            frame: the special tokens.
+            texts: the texts, or the first and the second texts.
+            labels: the labels of their cuts, (samples,).
+        """
         ...
 
 
@@ -225,15 +232,17 @@ class CorpusSource:
         layout, texts = self.layouts[stage], _Texts(self.documents, frozenset(indices))
 
         def read(items: Sequence[int]) -> list[Sample]:
-            chosen = order[list(items)].tolist()
+            chosen = order[list(items)]
             ids = texts.read(cuts.documents(chosen))
-            samples = [
-                layout.sample(self.frame, cuts.texts(index, ids, self.frame.sep), int(cuts.labels[index]))
-                for index in chosen
-            ]
+            samples: dict[int, Sample] = {}
+            for pairs in (False, True):
+                own = chosen[cuts.pairs[chosen] == pairs]
+                if len(own):
+                    parts = cuts.texts(own, ids, self.frame.sep)
+                    samples |= zip(own.tolist(), layout.samples(self.frame, parts, cuts.labels[own]), strict=True)
             return [
-                sample.changed(key=(epoch, block, item), stage=stage)
-                for item, sample in zip(items, samples, strict=True)
+                samples[index].changed(key=(epoch, block, item), stage=stage)
+                for item, index in zip(items, chosen.tolist(), strict=True)
             ]
 
         return Samples(cuts.lengths(self.frame.between)[order], read, stage)
@@ -253,8 +262,8 @@ class _Texts:
 
     def read(self, indices: Iterable[int]) -> Mapping[int, np.ndarray]:
         """Return the ids of the tokens of some documents, (tokens,) each, by index."""
-        missing = sorted({*indices} - self._kept.keys())  # in order, so that each shard is opened once
-        texts = {index: self._documents.tokens(index) for index in missing}
+        missing = list({*indices} - self._kept.keys())
+        texts = dict(zip(missing, self._documents.tokens(missing), strict=True))
         self._kept |= {index: ids for index, ids in texts.items() if index in self._block}
         return ChainMap(self._kept, texts)
 

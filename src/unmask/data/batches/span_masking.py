@@ -1,7 +1,8 @@
 """Masking of spans of whole words, as in SpanBERT (Joshi et al. 2020, section 3.1).
 
 The length of a span, in words, is drawn from a geometric distribution with p = 0.2, truncated at 10 and renormalized
-(3.8 words on average); the span begins with the word of a random token. Spans are drawn until the budget is spent; the
+(3.8 words on average); the span begins with the word of a random token that is not masked yet: of the next one in a
+random order. Spans are drawn until the budget is spent; the
 last one is cut there, even within a word. Adjacent spans form one span. The replacement is drawn once for each span
 (masking.py of facebookresearch/SpanBERT). Differences from its code: a span does not extend beyond one text, the budget
 is rounded to the nearest number (there rounded up), and random tokens are drawn uniformly, as the paper does not
@@ -27,7 +28,9 @@ from functools import cache
 
 import numpy as np
 
-from unmask.data.batches.masking import Begins, MaskingSettings, find_words
+from unmask.data.batches.masking import Joined, MaskingSettings, find_words
+from unmask.data.batches.rng import SampleRng
+from unmask.data.tokenizers.words import spans
 
 
 class SpanMaskingSettings(MaskingSettings, frozen=True, kw_only=True, tag="span"):
@@ -53,35 +56,29 @@ class SpanMaskingSettings(MaskingSettings, frozen=True, kw_only=True, tag="span"
         """See `MaskingSettings`."""
         return self.longest
 
-    def choose(
-        self, ids: np.ndarray, candidates: np.ndarray, number: int, begins: Begins, rng: np.random.Generator
-    ) -> np.ndarray:
+    def choose(self, text: Joined, rng: SampleRng) -> np.ndarray:
         """See `MaskingSettings`."""
-        starts, stops = find_words(ids, candidates, begins)
-        inside = np.zeros(len(ids) + 1, np.int64)
-        inside[starts] += 1
-        inside[stops] -= 1
-        inside = np.flatnonzero(inside.cumsum()[:-1])  # positions of tokens in words
-        masked, left = np.zeros(len(ids), bool), min(number, len(inside))
-        sums = span_sums(self.p, self.longest)
-        while left:
-            free = inside[~masked[inside]]
-            word = int(np.searchsorted(starts, free[rng.integers(len(free))], side="right")) - 1
-            last = word + 1 + int(np.searchsorted(sums, rng.random(), side="right"))
-            end = starts[word]
-            for other in range(word, min(last, len(starts))):
-                if starts[other] != end:
-                    break
-                end = stops[other]
-            new = np.flatnonzero(~masked[starts[word] : end])[:left] + starts[word]
-            masked[new] = True
-            left -= len(new)
-        return np.flatnonzero(masked)
+        firsts, ends = find_words(text)
+        inside, word = spans(firsts, ends - firsts), np.repeat(np.arange(len(firsts)), ends - firsts)  # tokens in words
+        sample, place = text.sample[inside], text.place[inside]
+        order = rng.shuffle("choice", sample, place)
+        sizes = 1 + np.searchsorted(span_sums(self.p, self.longest), rng.uniform("length", sample, place), side="right")
+        until = np.minimum(word + sizes, _adjacent(firsts, ends)[word])  # the word after a span that begins here
+        drawn = [values[order].tolist() for values in (inside, sample, firsts[word], ends[until - 1])]
+        masked, left = bytearray(len(text.ids)), text.number.tolist()
+        for token, of, start, stop in zip(*drawn, strict=True):
+            if masked[token] or not left[of]:
+                continue
+            for new in range(start, stop):
+                if not masked[new] and left[of]:
+                    masked[new] = 1
+                    left[of] -= 1
+        return np.flatnonzero(np.frombuffer(masked, bool))
 
-    def draw(self, masked: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """See `MaskingSettings`; all tokens of a span share a number."""
-        spans = span_indices(masked)
-        return rng.random(int(spans[-1]) + 1)[spans] if len(spans) else np.zeros(0)
+    def draw(self, text: Joined, masked: np.ndarray, rng: SampleRng) -> np.ndarray:
+        """See `MaskingSettings`; all tokens of a span share the number of its first one."""
+        first = masked[np.diff(masked, prepend=-2) > 1][span_indices(masked)]
+        return super().draw(text, first, rng)
 
 
 @cache
@@ -100,6 +97,12 @@ def span_indices(masked: np.ndarray) -> np.ndarray:
     return np.cumsum(np.diff(masked, prepend=masked[:1]) > 1)
 
 
+def _adjacent(firsts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Return for each word the one after the last that follows without a gap, (words,)."""
+    last = np.flatnonzero(np.append(firsts[1:] != ends[:-1], [True] * (len(firsts) > 0)))
+    return 1 + np.repeat(last, np.diff(last, prepend=-1))
+
+
 class WholeWordMaskingSettings(MaskingSettings, frozen=True, kw_only=True, tag="whole_word"):
     """The recipe's [masking] for `kind = "whole_word"`; see `MaskingSettings`."""
 
@@ -110,26 +113,26 @@ class WholeWordMaskingSettings(MaskingSettings, frozen=True, kw_only=True, tag="
         """See `MaskingSettings`."""
         return 1
 
-    def choose(
-        self, ids: np.ndarray, candidates: np.ndarray, number: int, begins: Begins, rng: np.random.Generator
-    ) -> np.ndarray:
+    def choose(self, text: Joined, rng: SampleRng) -> np.ndarray:
         """See `MaskingSettings`."""
-        firsts, ends = find_words(ids, candidates, begins)
-        if not len(firsts):
-            return firsts
-        starts, stops, taken = firsts.tolist(), ends.tolist(), [False] * len(firsts)
-        budget, sums = number, ngram_sums(self.words)
-        for word, uniform in zip(rng.permutation(len(starts)).tolist(), rng.random(len(starts)).tolist(), strict=True):
+        firsts, ends = find_words(text)
+        sample, place = text.sample[firsts], text.place[firsts]
+        order, sums = rng.shuffle("choice", sample, place), ngram_sums(self.words)
+        most = np.minimum(_adjacent(firsts, ends) - np.arange(len(firsts)), self.words)
+        drawn = rng.uniform("length", sample, place) * sums[most - 1]  # proportional to 1/n, limited to adjacent words
+        sizes = 1 + np.searchsorted(sums, drawn, side="right")
+        starts, stops, taken, left = firsts.tolist(), ends.tolist(), bytearray(len(firsts)), text.number.tolist()
+        for word, size, of in zip(order.tolist(), sizes[order].tolist(), sample[order].tolist(), strict=True):
+            budget = left[of]
             if not budget:
-                break
-            size = _draw_size(word, uniform, starts, stops, sums)
+                continue
             while size and stops[word + size - 1] - starts[word] > budget:
                 size -= 1
             if size and not any(taken[word : word + size]):
-                taken[word : word + size] = [True] * size
-                budget -= stops[word + size - 1] - starts[word]
-        selected = [np.arange(starts[word], stops[word]) for word, chosen in enumerate(taken) if chosen]
-        return np.concatenate(selected) if selected else firsts[:0]
+                taken[word : word + size] = b"\1" * size
+                left[of] -= stops[word + size - 1] - starts[word]
+        chosen = np.frombuffer(taken, bool)
+        return spans(firsts[chosen], (ends - firsts)[chosen])
 
 
 class NgramMaskingSettings(WholeWordMaskingSettings, frozen=True, kw_only=True, tag="ngram"):
@@ -156,11 +159,3 @@ class NgramMaskingSettings(WholeWordMaskingSettings, frozen=True, kw_only=True, 
 def ngram_sums(longest: int) -> np.ndarray:
     """Return the sums of 1/n up to each n, (longest,): a size n is drawn with a probability proportional to 1/n."""
     return np.cumsum(1 / np.arange(1, longest + 1))
-
-
-def _draw_size(word: int, uniform: float, starts: list[int], stops: list[int], sums: np.ndarray) -> int:
-    """Draw the size n of an n-gram that begins with a word, proportional to 1/n, limited to adjacent words."""
-    most = 1
-    while most < len(sums) and word + most < len(starts) and starts[word + most] == stops[word + most - 1]:
-        most += 1
-    return 1 + int(np.searchsorted(sums[:most], uniform * sums[most - 1], side="right"))

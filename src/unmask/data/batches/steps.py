@@ -8,6 +8,7 @@ every n-th step.
 
 from __future__ import annotations
 
+import gc
 import io
 import pickle
 import signal
@@ -22,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from unmask.data.batches.batch import Batch, Sample, add_counts, collate, split
+from unmask.data.batches.batch import Batch, Prepare, add_counts, collate, split
 from unmask.data.batches.samples import Samples
 from unmask.data.batches.sources import Cursor
 from unmask.support.errors import UnmaskError
@@ -68,24 +69,25 @@ class Steps:
         take: returns the samples of a step, for all processes.
         share: returns which of these samples are this process's, by their indices; with streams, the same ones in each
             step.
-        prepare: masks a sample and counts its targets.
+        prepare: masks samples and counts their targets.
         plan: adds to a batch what is to be known of it on the host.
         micro_tokens: maximum number of tokens in a micro-batch.
     """
 
     take: Take
     share: Callable[[Samples], Sequence[int]]
-    prepare: Callable[[Sample], Sample]
+    prepare: Prepare
     plan: Callable[[Batch], Batch]
     micro_tokens: int
 
     def make(self, samples: Samples, cursor: Cursor) -> Step:
         """Read and prepare this process's share of the samples taken."""
-        share = [self.prepare(sample) for sample in samples.read(self.share(samples))]
-        micro_batches = split(share, self.micro_tokens) if share else []
+        share = samples.read(self.share(samples))
+        parts = split(share, self.micro_tokens) if share else []
+        micro_batches = tuple(self.plan(collate(self.prepare(part))) for part in parts)
         return Step(
-            micro_batches=tuple(self.plan(collate(micro_batch)) for micro_batch in micro_batches),
-            counts=add_counts(share) if share else {},
+            micro_batches=micro_batches,
+            counts=add_counts(micro_batches) if micro_batches else {},
             tokens=samples.tokens,
             sequences=len(samples),
             stage=samples.stage,
@@ -107,7 +109,7 @@ class Steps:
             num_workers=workers,
             multiprocessing_context="fork",  # `Steps` cannot be pickled
             collate_fn=_PickledStep.of,
-            worker_init_fn=_set_signals,
+            worker_init_fn=_begin,
             pin_memory=torch.cuda.is_available(),
         )
         return (step.load() if isinstance(step, _PickledStep) else step for step in loader)
@@ -158,8 +160,13 @@ class _Stream(IterableDataset[Step]):
                 yield self.steps.make(samples, cursor)
 
 
-def _set_signals(worker: int) -> None:
-    """Ignore Ctrl-C in a worker: the training process handles it and terminates its workers itself."""
+def _begin(worker: int) -> None:
+    """Begin a worker.
+
+    It ignores Ctrl-C: the training process handles that and terminates its workers itself. What it has from that
+    process lives as long as it does; the garbage collector would otherwise go through it every few thousand samples.
+    """
+    gc.freeze()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 

@@ -15,8 +15,10 @@ import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from itertools import accumulate, pairwise
+from itertools import accumulate, groupby, pairwise
 from pathlib import Path
+from struct import Struct
+from struct import error as StructError
 from tempfile import mkdtemp
 from typing import Any, NamedTuple, TypeVar
 
@@ -26,6 +28,7 @@ import numpy.typing as npt
 from unmask.data.corpus.manifest import (
     BUILD_AGAIN,
     CLEANING,
+    INDEX,
     NAME,
     CorpusManifest,
     PartEntry,
@@ -58,6 +61,7 @@ MOST_OPEN = 4096
 """Maximum number of shards that are open at once, each with four files."""
 COPIES_OPEN = 2
 """Maximum number of shards of a corpus at a URL that are open at once: the cache has no room for others meanwhile."""
+_TWO = Struct("<2q")
 _T = TypeVar("_T")
 
 
@@ -89,8 +93,13 @@ class _OpenShard:
 
     def read(self, kind: str, first: int, count: int) -> npt.NDArray[Any]:
         """Read `count` elements of an array, starting from `first`."""
+        return np.frombuffer(self.content(kind, first, count), self._arrays[kind][2], count)
+
+    def content(self, kind: str, first: int, count: int) -> bytes:
+        """Read the bytes of `count` elements of an array, starting from `first`; fewer at the end of the file."""
         handle, start, dtype = self._arrays[kind]
-        return np.frombuffer(_read_at(handle, count * dtype.itemsize, start + first * dtype.itemsize), dtype, count)
+        size = dtype.itemsize
+        return _read_at(handle, count * size, start + first * size)
 
 
 def _close(handles: list[int]) -> None:
@@ -99,12 +108,13 @@ def _close(handles: list[int]) -> None:
         os.close(handle)
 
 
-def _read_at(handle: int, count: int, offset: int) -> bytes:
+def _seek_and_read(handle: int, count: int, offset: int) -> bytes:
     """Read bytes from an offset in a file."""
-    if hasattr(os, "pread"):
-        return os.pread(handle, count, offset)
-    os.lseek(handle, offset, os.SEEK_SET)  # Windows
+    os.lseek(handle, offset, os.SEEK_SET)
     return os.read(handle, count)
+
+
+_read_at = getattr(os, "pread", _seek_and_read)  # Windows has none
 
 
 class DocumentBlock(NamedTuple):
@@ -170,12 +180,12 @@ class Documents:
             IndexError: the index is out of range.
             UserError: the document is damaged (the message names the file).
         """
-        ids, ends = self._of_document(index, self._read)
+        ((ids, ends),) = self._of_documents([index], self._read)
         return [ids[start:stop] for start, stop in pairwise(ends.tolist())]
 
-    def tokens(self, index: int) -> Ids:
-        """Read and check a document, as `sentences` does; return the ids of all its tokens, (tokens,)."""
-        return self._of_document(index, self._read)[0]
+    def tokens(self, indices: Sequence[int]) -> list[Ids]:
+        """Read and check some documents, as `sentences` does; return the ids of all tokens of each, (tokens,)."""
+        return [ids for ids, _ in self._of_documents(indices, self._read)]
 
     def sentence_lengths(self, indices: Sequence[int]) -> list[npt.NDArray[np.int64]]:
         """Read the lengths of the sentences of some documents, (sentences,) each; only the index is read.
@@ -189,8 +199,7 @@ class Documents:
             IndexError: an index is out of range.
             UserError: the index of documents is damaged (the message names the file).
         """
-        lengths = {index: self._of_document(index, self._sentence_lengths) for index in sorted(set(indices))}
-        return [lengths[index] for index in indices]
+        return self._of_documents(indices, self._sentence_lengths)
 
     def lengths(self) -> npt.NDArray[np.int64]:
         """Read the lengths of all documents in tokens, (documents,), without special tokens; only the index is read.
@@ -207,7 +216,7 @@ class Documents:
             UserError: a document is damaged (the message names the file).
         """
         every = max(1, self.num_tokens // enough)
-        documents = map(self.tokens, range(0, len(self), every))
+        documents = self.tokens(range(0, len(self), every))
         return np.bincount(np.concatenate([np.zeros(0, np.int32), *documents]), minlength=self._vocabulary)
 
     def blocks(self, enough: int | None = None) -> Iterator[DocumentBlock]:
@@ -321,41 +330,75 @@ class Documents:
             raise IndexError(f"document {index} of {len(self)}")
         return bisect_right(self._starts, index) - 1
 
-    def _of_document(self, index: int, read: Callable[[_OpenShard, int], _T]) -> _T:
-        """Return what is read of a document, given its shard and its index there."""
-        number = self._shard_of(index)
+    def _of_documents(self, indices: Sequence[int], read: Callable[[_OpenShard, list[int]], list[_T]]) -> list[_T]:
+        """Return what is read of each document, given a shard and the indices of documents there."""
+        found: dict[int, _T] = {}
+        for number, group in groupby(sorted({*indices}), self._shard_of):
+            documents = list(group)
+            found |= zip(documents, self._of_shard(number, documents, read), strict=True)
+        return [found[index] for index in indices]
+
+    def _of_shard(
+        self, number: int, indices: Sequence[int], read: Callable[[_OpenShard, list[int]], list[_T]]
+    ) -> list[_T]:
+        """Return what is read of documents of a shard; see `_of_documents`."""
+        first = self._starts[number]
         try:
-            return read(self._shard(number), index - self._starts[number])
-        except (OSError, ValueError) as error:
-            raise self._unreadable(f"document {index}", self._part.shards[number], error) from error
+            return read(self._shard(number), [index - first for index in indices])
+        except (OSError, ValueError, StructError) as error:
+            if len(indices) == 1:
+                raise self._unreadable(f"document {indices[0]}", self._part.shards[number], error) from error
+            return [part for index in indices for part in self._of_shard(number, [index], read)]  # which one it is
 
-    def _bounds(self, shard: _OpenShard, index: int) -> npt.NDArray[np.int64]:
-        """Read the first token of each sentence of a document in its shard, and the end, (sentences + 1,)."""
-        first, end = shard.read("documents", index, 2).tolist()
-        if not 0 <= first < end <= shard.entry.sentences:
-            raise ValueError("the index of documents is wrong")
-        bounds = shard.read("sentences", first, end - first + 1)
-        if not 0 <= bounds[0] < bounds[-1] <= shard.entry.tokens:
+    def _bounds(self, shard: _OpenShard, documents: list[int]) -> tuple[npt.NDArray[np.int64], list[int]]:
+        """Read the first token of each sentence of some documents in their shard, and the end of each document.
+
+        Returns:
+            Those of all documents, (bounds,), and how many each has, (documents,).
+        """
+        contents, counts = [], []
+        for index in documents:
+            first, end = _TWO.unpack(shard.content("documents", index, 2))
+            if not 0 <= first < end <= shard.entry.sentences:
+                raise ValueError("the index of documents is wrong")
+            contents.append(shard.content("sentences", first, end - first + 1))
+            counts.append(end - first + 1)
+        bounds = np.frombuffer(b"".join(contents), INDEX, sum(counts))
+        if bounds.view(np.uint64).max() > shard.entry.tokens:  # or negative
             raise ValueError("the index of sentences is wrong")
-        return bounds
+        return bounds, counts
 
-    def _sentence_lengths(self, shard: _OpenShard, index: int) -> npt.NDArray[np.int64]:
-        """Read the lengths of the sentences of a document, (sentences,)."""
-        bounds = self._bounds(shard, index)
-        lengths = bounds[1:] - bounds[:-1]
+    def _sentence_lengths(self, shard: _OpenShard, documents: list[int]) -> list[npt.NDArray[np.int64]]:
+        """Read the lengths of the sentences of some documents, (sentences,) each."""
+        bounds, counts = self._bounds(shard, documents)
+        lengths, ends = bounds[1:] - bounds[:-1], list(accumulate(counts))
+        for end in ends[:-1]:
+            lengths[end - 1] = 1  # from a document to the next one
         if lengths.min() < 1:
             raise ValueError("the index of sentences is wrong")
-        return lengths
+        return [lengths[end - count : end - 1] for count, end in zip(counts, ends, strict=True)]
 
-    def _read(self, shard: _OpenShard, index: int) -> tuple[Ids, npt.NDArray[np.int64]]:
-        """Read and check a document; return its ids, (tokens,), and where its sentences begin, and the end."""
-        bounds = self._bounds(shard, index)
-        tokens, ends = shard.read("tokens", int(bounds[0]), int(bounds[-1] - bounds[0])), bounds - bounds[0]
-        if checksum(tokens, ends) != shard.read("checksums", index, 1)[0]:
-            raise ValueError("its checksum differs")
+    def _read(self, shard: _OpenShard, documents: list[int]) -> list[tuple[Ids, npt.NDArray[np.int64]]]:
+        """Read and check some documents; return of each the ids, (tokens,), and where sentences begin, and the end."""
+        bounds, counts = self._bounds(shard, documents)
+        numbers, last = np.array(counts), np.cumsum(counts)
+        starts = bounds[last - numbers]
+        if (bounds[last - 1] <= starts).any():
+            raise ValueError("the index of sentences is wrong")
+        sizes, ends = bounds[last - 1] - starts, _parts(bounds - np.repeat(starts, numbers), numbers)
+        contents = [shard.content("tokens", *place) for place in zip(starts.tolist(), sizes.tolist(), strict=True)]
+        tokens = np.frombuffer(b"".join(contents), self._dtype, sizes.sum())
+        for index, ids, of_sentences in zip(documents, _parts(tokens, sizes), ends, strict=True):
+            if checksum(ids, of_sentences) != shard.read("checksums", index, 1)[0]:
+                raise ValueError("its checksum differs")
         if tokens.max() >= self._vocabulary:
             raise ValueError("a token id is not in the vocabulary")
-        return tokens.astype(np.int32), ends
+        return list(zip(_parts(tokens.astype(np.int32), sizes), ends, strict=True))
+
+
+def _parts(values: npt.NDArray[Any], sizes: npt.NDArray[np.int64]) -> list[npt.NDArray[Any]]:
+    """Return parts of an array, of some sizes, one after another."""
+    return [values[start:stop] for start, stop in pairwise([0, *np.cumsum(sizes).tolist()])]
 
 
 class Corpus:

@@ -178,7 +178,7 @@ def _train(
         trainer = Trainer(
             learner,
             ExampleSource(samples, seed=recipe.seed, stages=stages),
-            prepare=lambda sample: learner.prepare(reindex(sample), phases[sample.stage].objectives),
+            prepare=lambda part: [learner.prepare(reindex(one), phases[one.stage].objectives) for one in part],
             heldout=[collate(part) for part in watched],
             evaluation_share=EVALUATION_SHARE,
             settings=recipe,

@@ -161,7 +161,7 @@ def run_mixture(mixture: Mixture, out: Path, machine: Machine, display: Display,
             trainer = Trainer(
                 learner,
                 source,
-                prepare=lambda sample: learner.prepare(reindex(sample), {names[sample.key[0]]}),
+                prepare=lambda part: [learner.prepare(reindex(one), {names[one.key[0]]}) for one in part],
                 heldout=[collate(batch) for part in watched if part for batch in split(part, EVALUATION_TOKENS)],
                 evaluation_share=EVALUATION_SHARE,
                 settings=recipe,

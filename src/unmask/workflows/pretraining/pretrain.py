@@ -228,7 +228,7 @@ def _read(
     for number, stage in enumerate(recipe.every_stage):
         cursor = source.enter(source.start, number)
         samples, _ = source.take(cursor, sequences=CHECKED_SAMPLES)  # raises if the corpus has no samples
-        check_masked(stage, [prepare(sample.at(1.0)) for sample in samples])
+        check_masked(stage, prepare([sample.at(1.0) for sample in samples]))
     return source, heldout
 
 
