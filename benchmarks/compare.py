@@ -7,12 +7,13 @@ lists (see files.py). An asterisk in the path of a text stands for all such file
 
 A record for each arm and task, and for each task's first look, is added to benchmarks/results/comparisons.json; the
 report is in runs/compare/NAME/comparison. An interrupted comparison continues, and what is finished is not computed
-again. `--arms` and `--tasks` choose some (sst2-16 is a task with one of its numbers of examples), `--budget` replaces
-that of the file, `--dry-run` only lists the cells and the minutes that they take; `--workers N` works on N cells at a
-time. Where there is an outlook, a record for each budget has the loss and the share of masked tokens predicted there,
-and others where they would be with four and ten times the largest. `--blimp N` also scores the pretrained models of the
-comparison on the first N pairs of each paradigm of BLiMP, and notes the share of masked tokens of held-out text that
-they predict; `--bits N` measures their bits per character on the first N held-out articles of Wikipedia.
+again. `--arms` and `--tasks` choose some (sst2-16 is a task with one of its numbers of examples), `--budget` and
+`--seeds` replace those of the file, `--dry-run` only lists the cells and the minutes that they take; `--workers N`
+works on N cells at a time. Where there is an outlook, a record for each budget has the loss and the share of masked
+tokens predicted there, and others where they would be with four and ten times the largest. `--blimp N` also scores the
+pretrained models of the comparison on the first N pairs of each paradigm of BLiMP, and notes the share of masked tokens
+of held-out text that they predict; `--bits N` measures their bits per character on the first N held-out articles of
+Wikipedia.
 """
 
 from __future__ import annotations
@@ -187,8 +188,8 @@ def make(file: str, options: argparse.Namespace) -> None:
     name = file + (f"-{options.budget}" if options.budget else "")
     folder = options.runs / "compare" / name
     comparison = read_file(file, folder, options.runs)
-    if options.budget:
-        comparison = msgspec.structs.replace(comparison, budget=options.budget)
+    changes = {key: value for key in ("budget", "seeds") if (value := getattr(options, key))}
+    comparison = msgspec.structs.replace(comparison, **changes)
     arms, tasks = comparison.basic_arms, {**comparison.tasks, **comparison.named_tasks()}
     arms = {arm: arms[arm] for arm in options.arms or arms}
     tasks = {task: tasks[task] for task in options.tasks or comparison.tasks}
@@ -217,7 +218,8 @@ def make(file: str, options: argparse.Namespace) -> None:
 def main() -> None:
     """Make comparisons."""
     names = sorted(path.stem for path in COMPARISONS.glob("*.toml"))
-    options = parse(__doc__, names, runs=RUNS, arms=[], tasks=[], budget="", blimp=0, bits=0, workers=1, dry_run=False)
+    words = {"runs": RUNS, "arms": [], "tasks": [], "budget": "", "seeds": 0, "blimp": 0, "bits": 0, "workers": 1}
+    options = parse(__doc__, names, **words, dry_run=False)
     for name in options.names:
         make(name, options)
 

@@ -39,7 +39,7 @@ def both(shape, directory):
 def test_attention_equals_that_of_transformers(shape, tmp_path):
     ours, theirs = both(shape, tmp_path / "theirs")
     assert ours.shape == theirs.shape == (len(ours), 4, 40, 40)
-    assert len(ours) == SHAPES[shape][1].get("num_hidden_layers", 3)
+    assert len(ours) == SHAPES[shape][1].get("num_hidden_layers", 2)
     assert np.abs(ours - theirs).max() < 1e-5
     assert np.abs(theirs - 1 / 40).max() > 0.05, "not uniform"
 

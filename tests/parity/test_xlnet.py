@@ -18,6 +18,7 @@ from unmask.data.batches.batch import TARGETS, collate, collate_readings
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.paired_streams import PairedStreamsSettings
 from unmask.data.batches.permutation_masking import PermutationMaskingSettings
+from unmask.data.batches.rng import SampleRng
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.unigram import train_unigram
 from unmask.families.checkpoints import huggingface
@@ -73,7 +74,8 @@ def windows(step):
         text.window(frame, rows(), number >= STREAMS // 2, rng, rows).named((0, step, number))
         for number in range(STREAMS)
     ]
-    return [replace(mask(sample, rng), stream=number) for number, sample in enumerate(made)]
+    masked = mask(made, SampleRng(step, "masking", [sample.key for sample in made]))
+    return [replace(sample, stream=number) for number, sample in enumerate(masked)]
 
 
 def inputs_of(samples):
