@@ -49,11 +49,12 @@ COMPARISONS = HERE / "comparisons"
 
 
 def pretrained(name: str, runs: Path) -> dict[str, list[Path]]:
-    """Return the runs of the arms of a comparison that were pretrained there, by seed."""
+    """Return the finished runs of the arms of a comparison that were pretrained there, by seed."""
     found: dict[str, list[Path]] = {}
     cells = (runs / "compare" / name).glob("comparison/cells/*/cell.json")
     for cell, path in sorted((json.loads(path.read_bytes())["name"], path.parent) for path in cells):
-        if match := re.fullmatch(r"pretraining: (.+), seed \d+", cell):
+        match = re.fullmatch(r"pretraining: (.+), seed \d+", cell)
+        if match and (path / RUN / "model").exists():
             found.setdefault(match[1], []).append(path / RUN)
     return found
 
