@@ -62,7 +62,7 @@ ADAPTING_RATE = 0.128
 
 At a width of 768 it is 1.7e-4, near what is usual for published models.
 """
-DECAY, DECAY_FROM = 1.0, 12
+DECAY, DECAY_FROM = 1.0, 8
 """Weight decay of a run that reads its text so many times or more: with that of the recipes an encoder learns the text
 by heart, and gets worse at other text (docs/results.md#weight-decay; Kim et al. 2025, arXiv 2509.14786)."""
 STEP, STEP_AT = 4096, 8e6
