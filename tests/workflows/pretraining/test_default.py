@@ -20,7 +20,7 @@ from unmask.support.errors import UserError
 from unmask.support.messages import rendered
 from unmask.training.settings import BudgetSettings
 from unmask.workflows.pretraining import default
-from unmask.workflows.pretraining.default import ENOUGH, FEWEST, PASSES, SIZES, choose, for_model, limited, rules, worth
+from unmask.workflows.pretraining.default import ENOUGH, PASSES, SIZES, choose, for_model, limited, rules, worth
 from unmask.workflows.pretraining.search import SHARE, cost
 
 SHAPE = {"layers": 1, "width": 32, "heads": 2, "positions": 64}
@@ -88,7 +88,7 @@ def test_an_hour_on_a_gpu_gets_an_encoder_that_fits(name):
 def test_little_text_gets_a_small_encoder(corpus):
     """It is read 16 times at most, unless a budget is given."""
     text = corpus.train.num_tokens
-    assert PASSES * text < FEWEST * cost(read_recipe(SIZES[1])).inner
+    assert PASSES * text < cost(read_recipe(SIZES[1])).inner
     recipe, lines = chosen(corpus, 1e15)
     assert (recipe.name, recipe.budget.tokens, recipe.budget.minutes) == (SIZES[0], PASSES * text, None)
     assert ", 16 times this text, " in lines[0]

@@ -49,10 +49,7 @@ and both again in 16 bits."""
 ACTIVATION_BYTES = 40
 """Bytes per token, layer and unit of the width that the smallest micro-batch keeps for the backward pass."""
 PASSES = 16
-"""How often a text is read at most."""
-FEWEST = 0.4
-"""Tokens per parameter of its layers with which a recipe is better than the next smaller one where a text is read so
-often (docs/results.md#weight-decay)."""
+"""How often a text is read at most; read so often, it needs a token per parameter of the layers of a recipe."""
 REPEATS = 15.0
 """How soon reading a text again loses its worth: R* of Muennighoff et al. 2023."""
 MATRIX_RATE = 0.77
@@ -169,7 +166,7 @@ def choose(
         costs = cost(recipe)
         tokens = costs.num_tokens(speed)
         fits = not memory or needed_memory(costs.parameters, recipe) <= memory
-        if fits and tokens >= ENOUGH[name] * costs.inner and most >= FEWEST * costs.inner:
+        if fits and tokens >= ENOUGH[name] * costs.inner and most >= costs.inner:
             break
     if tokens > most and not _is_budgeted(settings):
         tokens, settings = most, {"budget.tokens": most, **settings}
