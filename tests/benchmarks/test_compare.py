@@ -237,9 +237,10 @@ def test_excerpts_are_the_first_lines_and_sentences(compare, tmp_path):
 
 def test_the_model_of_another_comparison_is_found(benchmark_module, tmp_path):
     compare = benchmark_module("compare")
-    for key, name in (("a1", "corpus"), ("b2", "pretraining: bert, seed 1"), ("c3", "pretraining: bert, seed 0")):
+    cells = (("a1", "corpus"), ("b2", "pretraining: bert, seed 1"), ("c3", "pretraining: bert, seed 0"))
+    for key, name in (*cells, ("d4", "pretraining: gpt, seed 0")):
         folder = tmp_path / "compare" / "family" / "comparison" / "cells" / key
-        folder.mkdir(parents=True)
+        (folder / "run" / ("model" if key != "d4" else "checkpoints")).mkdir(parents=True)  # d4 is not finished
         (folder / "cell.json").write_text(f'{{"name": "{name}"}}')
     assert compare.model_of("family/bert", tmp_path).parent.name == "c3"
     with pytest.raises(SystemExit, match=r"no model of family/gpt: python benchmarks/compare\.py family"):
