@@ -123,13 +123,13 @@ def score(
     if chosen.r_drop:
         again = head.predict(encoder, encoder(batch.tokens), batch).float()
         apart = divergence(logits, again)
-        if (factors := _weights_of(targets, weights)) is not None:
+        if (factors := _target_weights(targets, weights)) is not None:
             apart = apart * factors
         loss = (loss + loss_of(again)) / 2 + chosen.r_drop * apart.sum()
     return Part(loss, {"accuracy": count_correct(logits.detach(), gold)})
 
 
-def _weights_of(targets: Tensor, weights: Tensor | None) -> Tensor | None:
+def _target_weights(targets: Tensor, weights: Tensor | None) -> Tensor | None:
     """Return the weight of each target, (targets,), given those of the labels; None: all 1. See `focal_loss`."""
     if targets.ndim == 1:
         return None if weights is None else weights[targets]

@@ -2,11 +2,10 @@
 
 The length of a span, in words, is drawn from a geometric distribution with p = 0.2, truncated at 10 and renormalized
 (3.8 words on average); the span begins with the word of a random token that is not masked yet: of the next one in a
-random order. Spans are drawn until the budget is spent; the
-last one is cut there, even within a word. Adjacent spans form one span. The replacement is drawn once for each span
-(masking.py of facebookresearch/SpanBERT). Differences from its code: a span does not extend beyond one text, the budget
-is rounded to the nearest number (there rounded up), and random tokens are drawn uniformly, as the paper does not
-specify another distribution.
+random order. Spans are drawn until the budget is spent; the last one is cut there, even within a word. Adjacent spans
+form one span. The replacement is drawn once for each span (masking.py of facebookresearch/SpanBERT). Differences from
+its code: a span does not extend beyond one text, the budget is rounded to the nearest number (there rounded up), and
+random tokens are drawn uniformly, as the paper does not specify another distribution.
 
 Masking of whole words, single or several in a row.
 

@@ -49,6 +49,7 @@ from unmask.data.corpus.sample import NAME as SAMPLE
 from unmask.data.corpus.sample import read_sample
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.tokenizer import ALL_FILES, Ids, Tokenizer
+from unmask.data.tokenizers.words import split_array
 from unmask.support.choices import as_url
 from unmask.support.errors import UserError, rename
 from unmask.support.urls import Url
@@ -385,20 +386,15 @@ class Documents:
         starts = bounds[last - numbers]
         if (bounds[last - 1] <= starts).any():
             raise ValueError("the index of sentences is wrong")
-        sizes, ends = bounds[last - 1] - starts, _parts(bounds - np.repeat(starts, numbers), numbers)
+        sizes, ends = bounds[last - 1] - starts, split_array(bounds - np.repeat(starts, numbers), numbers)
         contents = [shard.content("tokens", *place) for place in zip(starts.tolist(), sizes.tolist(), strict=True)]
         tokens = np.frombuffer(b"".join(contents), self._dtype, sizes.sum())
-        for index, ids, of_sentences in zip(documents, _parts(tokens, sizes), ends, strict=True):
+        for index, ids, of_sentences in zip(documents, split_array(tokens, sizes), ends, strict=True):
             if checksum(ids, of_sentences) != shard.read("checksums", index, 1)[0]:
                 raise ValueError("its checksum differs")
         if tokens.max() >= self._vocabulary:
             raise ValueError("a token id is not in the vocabulary")
-        return list(zip(_parts(tokens.astype(np.int32), sizes), ends, strict=True))
-
-
-def _parts(values: npt.NDArray[Any], sizes: npt.NDArray[np.int64]) -> list[npt.NDArray[Any]]:
-    """Return parts of an array, of some sizes, one after another."""
-    return [values[start:stop] for start, stop in pairwise([0, *np.cumsum(sizes).tolist()])]
+        return list(zip(split_array(tokens.astype(np.int32), sizes), ends, strict=True))
 
 
 class Corpus:

@@ -26,7 +26,8 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -200,7 +201,7 @@ class Ragged(NamedTuple):
 
     def split(self) -> list[Ids]:
         """Return the sequences."""
-        return np.split(self.ids, np.cumsum(self.lengths)[:-1]) if len(self.lengths) else []
+        return split_array(self.ids, self.lengths)
 
     def cut(self, lengths: npt.NDArray[np.int64]) -> Ragged:
         """Return the beginnings of the sequences, of these lengths."""
@@ -212,6 +213,11 @@ class Ragged(NamedTuple):
         """Return the sequences, each after a token."""
         starts = np.cumsum(self.lengths) - self.lengths
         return Ragged(np.insert(self.ids, starts, id), self.lengths + 1)
+
+
+def split_array(values: npt.NDArray[Any], lengths: npt.NDArray[np.int64]) -> list[npt.NDArray[Any]]:
+    """Return the parts of an array of these lengths, one after another; `np.split` takes several times as long."""
+    return [values[start:stop] for start, stop in pairwise([0, *np.cumsum(lengths).tolist()])]
 
 
 def spans(starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
