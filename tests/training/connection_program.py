@@ -49,11 +49,16 @@ def lead_and_die(processes):
     return processes.lead(die)
 
 
-def fail(processes):
+def fail(processes, rank=1):
     """One process fails, the others are in collective operations."""
-    if processes.rank == 1:
+    if processes.rank == rank:
         raise ZeroDivisionError("a bug")
     return exchange(processes)
+
+
+def fail_as_main(processes):
+    """The main process fails, the others are in collective operations."""
+    return fail(processes, 0)
 
 
 def lose_last(processes):

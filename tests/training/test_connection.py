@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 from unmask.training import connection
-from unmask.training.connection import INTERFACE, choose_interface, interface_of, is_loopback, local_address
+from unmask.training.connection import (
+    INTERFACE,
+    Connection,
+    LostProcessError,
+    choose_interface,
+    interface_of,
+    is_loopback,
+    local_address,
+)
 
 from .. import forking
 
@@ -59,12 +67,14 @@ def test_T10_only_the_lost_process_is_named_also_by_those_that_wait_for_others()
 
 
 @pytest.mark.timeout(300)
-def test_T10_a_bug_in_one_process_is_named_by_the_others():
-    statuses, texts = ended("fail", size=3, timeout=60)
+@pytest.mark.parametrize(("mode", "failing"), [("fail", 1), ("fail_as_main", 0)])  # rank 0 hosts the store
+def test_T10_a_bug_in_one_process_is_named_by_the_others(mode, failing):
+    statuses, texts = ended(mode, size=3, timeout=60)
     assert statuses == [1, 1, 1]
-    assert "ZeroDivisionError" in texts[1]
-    for rank in (0, 2):
-        assert texts[rank] == f"process {rank} of 3 stops because process 1 has stopped: ZeroDivisionError('a bug')"
+    assert "ZeroDivisionError" in texts[failing]
+    for rank in {0, 1, 2} - {failing}:
+        reason = f"process {failing} has stopped: ZeroDivisionError('a bug')"
+        assert texts[rank] == f"process {rank} of 3 stops because {reason}"
 
 
 @pytest.mark.timeout(300)
@@ -73,6 +83,18 @@ def test_tensors_of_each_process_are_received_by_all(size):
     statuses, texts = ended("exchange", size=size, timeout=60)
     assert statuses == [0] * size, texts
     assert all(text.startswith("equal ") for text in texts)
+
+
+@pytest.mark.parametrize(("rank", "seconds"), [(0, 8), (1, 4)])
+def test_T11_a_store_that_torch_tries_to_reach_twice_is_given_up_in_time(monkeypatch, rank, seconds):
+    def unreachable(url, timeout):
+        raise RuntimeError(f"no store in {timeout.total_seconds():g} s")
+
+    for name in ("MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setattr(connection, "rendezvous", unreachable)
+    with pytest.raises(LostProcessError, match=rf"process {rank} of 2 .* within 8 s.*\(no store in {seconds} s\)"):
+        Connection(rank, 2, 8)
 
 
 @linux

@@ -14,6 +14,8 @@ from functools import cache, partial, singledispatch
 from statistics import fmean
 from typing import cast
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -39,6 +41,8 @@ from unmask.objectives.soft_targets import SoftTargets
 SUBLAYERS = ("attention", "feed_forward")
 """Names of the sublayers that a layer may share with the first one instead of having its own (ALBERT)."""
 
+Costs = Callable[[npt.NDArray[np.int64]], npt.NDArray[np.float64]]
+"""Maps the lengths of sequences to their costs, (sequences,) each."""
 PER_WIDTH = 6
 """Length, in widths of the layers, at which the products of attention take as long as those with weights."""
 
@@ -60,12 +64,12 @@ def forward_flops(learner: Learner, batch: Batch) -> int:
     return total
 
 
-def cost_of_lengths(encoder: Encoder) -> Callable[[int], float]:
-    """Return the function from the length of a sequence to its cost, in tokens of a short one."""
+def cost_of_lengths(encoder: Encoder) -> Costs:
+    """Return the function from the lengths of sequences to their costs, in tokens of a short one."""
     windows = [part.spec.window for part in encoder.modules() if isinstance(part, SelfAttention)]
     whole = fmean(window is None for window in windows) if windows else float(TWO_LMS not in encoder.provides)
     per_key = whole / (PER_WIDTH * encoder.width)
-    return lambda length: length * (1 + per_key * length)
+    return lambda lengths: lengths * (1 + per_key * lengths)
 
 
 @singledispatch

@@ -110,7 +110,10 @@ class Connection:
             raise
 
     def _open_store(self) -> None:
-        store, _, _ = next(iter(rendezvous("env://", timeout=timedelta(seconds=self.seconds))))
+        limit = timedelta(seconds=self.seconds)
+        tries = 1 if self.rank == 0 else 2  # torch tries twice to reach the store of another process, so long each
+        store, _, _ = next(iter(rendezvous("env://", timeout=limit / tries)))
+        store.set_timeout(limit)
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # torchrun keeps what earlier attempts stored
         self._store = dist.PrefixStore(f"attempt-{attempt}", store)  # type: ignore[attr-defined]
 
@@ -155,8 +158,12 @@ class Connection:
             dist.destroy_process_group()
 
     def fail(self, reason: str) -> None:
-        """Leave the reason why this process stops; the main process waits a moment until the others have read it."""
+        """Leave the reason why this process stops; the main process waits a moment until the others have read it.
+
+        The groups are closed, so that those that wait for this process find out while the store still answers.
+        """
         self._within(ANSWER_SECONDS, lambda: self._store.set(f"failed/{self.rank}", " ".join(reason.split())[:REASON]))
+        self._leave()
         if self.rank == 0:
             self._search(ANSWER_SECONDS)
             time.sleep(BEAT_SECONDS)

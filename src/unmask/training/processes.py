@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from heapq import heappop, heappush
+from heapq import heapreplace
 from traceback import clear_frames
 from types import TracebackType
 from typing import Any, ClassVar, TypeVar, cast
@@ -46,9 +46,9 @@ def divide(costs: Sequence[float], number: int) -> list[list[int]]:
     parts: list[list[int]] = [[] for _ in range(number)]
     loads = [(0.0, process) for process in range(number)]  # a heap
     for index in sorted(range(len(costs)), key=costs.__getitem__, reverse=True):
-        load, process = heappop(loads)
+        load, process = loads[0]
         parts[process].append(index)
-        heappush(loads, (load + costs[index], process))
+        heapreplace(loads, (load + costs[index], process))
     return [sorted(part) for part in parts]
 
 

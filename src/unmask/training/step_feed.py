@@ -14,6 +14,7 @@ from unmask.data.batches.batch import Batch, Prepare
 from unmask.data.batches.samples import Samples
 from unmask.data.batches.sources import Cursor, Source, stage_at
 from unmask.data.batches.steps import Step, Steps
+from unmask.objectives.flops import Costs
 from unmask.support.errors import UserError
 from unmask.support.messages import setting
 from unmask.training.checkpoint import Progress
@@ -31,9 +32,9 @@ class StepFeed:
         plan: see `Steps`.
         processes: the processes that share each step.
         workers: number of processes that make batches in advance.
-        cost: cost of a sample by its length, by which steps are shared; None: each process gets every n-th sample. So
-            it is with streams, of whose state a process has its own, and where samples are compared with all others of
-            their process, which needs equal numbers.
+        cost: costs of samples by their lengths, (samples,) each, by which steps are shared; None: each process gets
+            every n-th sample. So it is with streams, of whose state a process has its own, and where samples are
+            compared with all others of their process, which needs equal numbers.
 
     Raises:
         UserError: the source has streams, and a batch is not one window of each stream.
@@ -47,7 +48,7 @@ class StepFeed:
         plan: Callable[[Batch], Batch],
         processes: Processes,
         workers: int,
-        cost: Callable[[int], float] | None = None,
+        cost: Costs | None = None,
     ) -> None:
         if source.streams and batch.sequences != source.streams:
             step_size = (
@@ -93,7 +94,7 @@ class StepFeed:
     def share(self, samples: Samples) -> list[int]:
         """Return the indices of this process's samples of a step: in order of their lengths, or streams."""
         order = np.argsort(samples.lengths, kind="stable") if not self.source.streams else np.arange(len(samples))
-        costs = None if self.cost is None else list(map(self.cost, samples.lengths[order].tolist()))
+        costs = None if self.cost is None else self.cost(samples.lengths[order]).tolist()
         return self.processes.share(order.tolist(), costs)
 
     def take(self, step: int, cursor: Cursor) -> tuple[Samples, Cursor]:
