@@ -15,6 +15,7 @@ from unmask.data.text.documents import (
     Skipped,
     TextOptions,
     read_documents,
+    read_sources,
     refuse_idle_options,
     refuse_none,
     resolve_documents,
@@ -124,6 +125,28 @@ def test_D8_broken_json_lines_are_skipped_and_counted(tmp_path):
         read(path, strict=True)
     path.write_text('{"txt": "x"}')
     with pytest.raises(UserError, match=r":1: no field 'text'; pass field=NAME \(the line has: txt\)"):
+        read(path, strict=True)
+
+
+def test_fields_of_objects_in_records(tmp_path):
+    address = "http://a.org/"
+    records = [
+        {"doc": {"text": "one"}, "metadata": {"url": address}},
+        {"doc": {"text": "two"}, "url": address, "metadata": {"url": "other"}},
+        {"doc.text": "three", "doc": {"text": "other"}, "meta": {"url": address}},
+        {"doc": {"text": "four"}, "warc_headers": {"warc-target-uri": address}, "url": None},
+        {"doc": ["text"]},
+        {"doc": {"text": {"url": 1}}},
+    ]
+    path, skipped = tmp_path / "a.jsonl", Skipped()
+    path.write_text("\n".join(map(json.dumps, records)))
+    found = read_sources([path], TextOptions(field="doc.text"), skipped)
+    assert list(found) == [(text, address) for text in ("one", "two", "three", "four")]
+    assert [place.split(": ")[-1] for place in skipped.places] == [
+        "no field 'doc.text'",
+        "field 'doc.text' is not a string",
+    ]
+    with pytest.raises(UserError, match=r"no field 'text'.*the line has: doc.text, metadata.url\)"):
         read(path, strict=True)
 
 

@@ -126,6 +126,14 @@ def test_a_directory_of_several_splits_names_them(tmp_path):
         list(read_arrow(tmp_path))
 
 
+def test_rows_that_indices_choose_are_refused(tmp_path):
+    (tmp_path / "state.json").write_text(
+        '{"_data_files": [{"filename": "a"}], "_indices_data_files": [{"filename": "b"}]}'
+    )
+    with pytest.raises(UserError, match=r"chosen by indices.*flatten_indices"):
+        list(read_arrow(tmp_path))
+
+
 @pytest.mark.parametrize("state", ['{"_data_files": [{"filename": "../secret.arrow"}]}', "{}", '{"_data_files": [3]}'])
 def test_a_directory_names_only_its_own_files(tmp_path, state):
     (tmp_path / "state.json").write_text(state)

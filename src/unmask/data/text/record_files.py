@@ -168,7 +168,11 @@ def _files(path: Path) -> Iterator[Path]:
         splits = _json(path / SPLITS).get("splits")
         known = ", ".join(str(path / str(name)) for name in splits) if isinstance(splits, list) else "its directories"
         raise UserError("this directory holds several splits", file=path, remedy=f"name one: {known}")
-    files = _json(path / STATE).get("_data_files")
+    state = _json(path / STATE)
+    if state.get("_indices_data_files"):
+        problem = "its rows are chosen by indices, which older versions of datasets saved, and which are not read"
+        raise UserError(problem, file=path, remedy="save it again after flatten_indices()")
+    files = state.get("_data_files")
     names = [file.get("filename") for file in files if isinstance(file, dict)] if isinstance(files, list) else []
     for name in names or [None]:
         if not isinstance(name, str) or Path(name).name != name:
