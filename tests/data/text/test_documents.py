@@ -77,6 +77,36 @@ def test_json_lines_are_not_read_as_text(tmp_path, monkeypatch, name):
         read(path)
 
 
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('<doc id="12" url="http://a.org/?a=12" title="A">\nA\n\nThe story.\n</doc>', "markup"),
+        ("\ufeff<DOC>\n  <DOCNO> 1 </DOCNO>\nThe story.\n</DOC>", "markup"),
+        ("<root><a>The story.</a></root>", "markup"),
+        ("<p class='a'>The story.</p>", "markup"),
+        ('{\n "text": "The story."\n}', "is JSON"),
+        ('[\n {"text": "The story."}\n]', "is JSON"),
+    ],
+)
+def test_markup_and_json_are_no_text(tmp_path, text, problem):
+    path = tmp_path / "a.txt"
+    path.write_text(text)
+    with pytest.raises(UserError, match=rf"{path}:1: .*{problem}"):
+        read(path)
+
+
+def test_a_json_value_of_several_lines_is_no_json_lines(tmp_path):
+    (tmp_path / "a.json").write_text('{\n "text": "The story."\n}')
+    with pytest.raises(UserError, match=r":1: is a JSON value of several lines, not an object on each line; write it"):
+        read(tmp_path / "a.json")
+
+
+@pytest.mark.parametrize("text", ["<s> <unk> said </s>", "<p> The story.", "<3 you", "<a, b>", "< b", "{\nx"])
+def test_other_text_with_angle_brackets_is_text(tmp_path, text):
+    (tmp_path / "a.txt").write_text(text)
+    assert read(tmp_path / "a.txt")[0] == [text.replace("\n", " ")]
+
+
 @pytest.mark.parametrize("text", ['{"a": 1} is JSON.', "{x}", '["a"]', "{}", "{", '{"n": 1}'])
 def test_other_text_with_brackets_is_text(tmp_path, text):
     (tmp_path / "a.txt").write_text(text)

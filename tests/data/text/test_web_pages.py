@@ -170,6 +170,14 @@ def test_what_is_no_page_is_counted(tmp_path):
         list(refuse_none(read_documents([path], TextOptions(), skipped), skipped, [path]))
 
 
+@pytest.mark.parametrize("name", ["a.html", "a.HTM", "a.xhtml.gz"])
+@pytest.mark.parametrize("before", ["", "\ufeff", " \n", "<!-- saved -->"])
+def test_fragments_that_are_named_as_html_are_pages(tmp_path, name, before):
+    content = f"{before}<div><p>{STORY}</p></div>".encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    assert list(read_documents([tmp_path / name], TextOptions(), Skipped())) == [STORY.replace("\n", "\n\n")]
+
+
 def test_content_codings_and_chunks(tmp_path):
     content = PAGE.encode()
     chunked = b"%x\r\n%s\r\n5;a=b\r\n" % (len(content) - 5, content[:-5]) + content[-5:] + b"\r\n0\r\n\r\n"

@@ -34,6 +34,12 @@ _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 _TABLE_SUFFIXES = (".tsv", ".csv")
 SHOWN = 10
 """How many of many things messages list: skipped documents, kinds of records, fields of a line."""
+_MARKUP = re.compile(
+    rb"<[a-zA-Z][\w.:-]*(?:(?:\s+[\w.:-]+\s*=\s*(?:\"[^\"]*\"|'[^']*'))+\s*/?>|>(?:[^\S\n]*\n\s*)?<[a-zA-Z/])"
+)
+"""The start of a text in elements: one that has attributes, or in which another one begins."""
+_INDENTED = re.compile(rb"[{\[]\s*\n\s*[\"{\[]")
+"""The start of a JSON value of several lines."""
 _DIVIDED = re.compile(r"\xad[^\S\n]*\n[^\S\n]*(?=\S)")
 _EMPTY = "page without text"
 _URLS = ("url", "metadata.url", "meta.url", "warc_headers.warc-target-uri")
@@ -309,18 +315,25 @@ def _first_checked(path: str | Path, *, is_json: bool) -> Iterator[Line]:
     """Return the lines of a file, of which the first one shows whether the others are what they are read as.
 
     Raises:
-        UserError: they are parts of a JSON array, or objects of JSON Lines that would be read as text.
+        UserError: they are parts of a JSON value, or JSON or markup that would be read as text.
     """
     lines = read_lines(path)
-    head = list(islice(lines, 1))
-    start = b"".join(line or b"" for number, line in head if number == 1).lstrip()  # a section may begin later
+    head = list(islice(lines, 2))
+    first = head[0][1] or b"" if head and head[0][0] == 1 else b""  # a section may begin later
+    start = b"\n".join([first, *(line or b"" for _, line in head[1:])]).lstrip() if first else b""
     problem = remedy = ""
     if is_json and start.startswith(b"["):
         problem = "is a JSON array, not an object on each line"
         remedy = "write it as JSON Lines, for example by jq -c '.[]'"
-    elif not is_json and _is_record(start):
+    elif _INDENTED.match(start):
+        problem = "is a JSON value of several lines, not an object on each line" if is_json else "is JSON, not text"
+        remedy = "write it as JSON Lines, for example by jq -c"
+    elif not is_json and _is_record(first.lstrip()):
         problem = "its lines are JSON objects, all of which would be read as text"
         remedy = "save it as a file that ends in .jsonl, of which the field of the text is read"
+    elif not is_json and _MARKUP.match(start):
+        problem = "begins with markup, the tags of which would be read as text"
+        remedy = "extract its text first (WikiExtractor: --json), or let the name of a page end in .html"
     if problem:
         raise UserError(problem, file=display_name(path), line=1, remedy=remedy)
     return chain(head, lines)
