@@ -206,8 +206,11 @@ def _depth(page: str) -> int:
         return 0
     depth = deepest = 0
     for closing, name in _TAG.findall(page):
-        if name.lower() in _NOT_NESTED:
+        if name in _NOT_NESTED or name.lower() in _NOT_NESTED:
             continue
-        depth = max(0, depth - 1) if closing else depth + 1
-        deepest = max(deepest, depth)
+        if not closing:
+            depth += 1
+            deepest = max(deepest, depth)
+        elif depth:
+            depth -= 1
     return deepest
