@@ -65,7 +65,7 @@ def train_tokenizer(
         vocab_size: number of tokens in the vocabulary.
         lowercase: lowercase the text and strip its accents, as an uncased BERT does.
         coverage: share of the text's characters that get tokens, the most frequent ones; by default 0.9999.
-        field: field of JSON Lines that holds the text.
+        field: field of JSON Lines that holds the text; a.b is b in the object a.
         documents: what counts as a document in plain text: a whole file, a block between blank lines, or a line; auto
             is blank-line for a single file, file for several.
         strict: stop at the first unreadable document instead of skipping it.
@@ -121,7 +121,7 @@ def extend_tokenizer(
         out: directory of the extended tokenizer.
         add: maximum number of new tokens.
         min_count: minimum number of occurrences of what is learned.
-        field: field of JSON Lines that holds the text.
+        field: field of JSON Lines that holds the text; a.b is b in the object a.
         documents: what counts as a document in plain text: a whole file, a block between blank lines, or a line; auto
             is blank-line for a single file, file for several.
         strict: stop at the first unreadable document instead of skipping it.

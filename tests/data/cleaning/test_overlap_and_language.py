@@ -144,6 +144,21 @@ def test_language(verdict):
             Language(keep=("en", code)).build()
 
 
+def test_lines_in_other_languages_are_removed():
+    pytest.importorskip("fasttext")
+    english = "The story is simple, and it ends well for everybody in the small house by the river."
+    german = "Die Geschichte ist einfach, und sie geht für alle in dem kleinen Haus am Fluss gut aus."
+    document = Document("\n\n".join([*[english] * 6, german, "Haus", english]), "http://a.org/")
+    for settings, text, changes in (
+        ({}, document.text, {}),
+        ({"keep": ("en", "de"), "min_line": 40}, document.text, {}),
+        ({"min_line": 40}, "\n\n".join([*[english] * 6, "Haus", english]), {"line in de": 1}),
+    ):
+        judged = Language(**{"keep": ("en",), **settings}).build()(document)
+        left = judged.document
+        assert (judged.dropped, left.text, left.url, dict(judged.changes)) == ("", text, document.url, changes)
+
+
 def test_main_languages_are_those_of_many_texts(monkeypatch):
     found = {"a": ("en", 0.9), "b": ("gsw", 0.9), "c": ("fr", 0.9), "d": ("it", 0.3)}
     monkeypatch.setattr(language, "identify_language", lambda text: found[text[0]])

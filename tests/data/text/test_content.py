@@ -108,6 +108,8 @@ def test_D12_comments_before_a_page_take_time_that_is_proportional_to_their_numb
         ('<t:TEI xmlns:t="http://www.tei-c.org/ns/1.0">', "XML"),
         ('<!DOCTYPE TEI.2 SYSTEM "tei2.dtd"><TEI.2>', "XML"),
         ("\ufeff\n %PDF-1.7\n1 0 obj", "PDF"),
+        ("\r\nWARC/1.0\r\n", "a web archive (WARC)"),
+        ("\ufeffWARC/1.0\r\n", "a web archive (WARC)"),
         ("The %PDF-1.7 of a text", None),
         ('<meta charset="utf-8"><p>The story', "HTML"),
         ('<doc id="1" title="xmlns">\nThe story is simple.\n</doc>', None),

@@ -15,6 +15,7 @@ from unmask.data.text.documents import (
     Skipped,
     TextOptions,
     read_documents,
+    read_sources,
     refuse_idle_options,
     refuse_none,
     resolve_documents,
@@ -76,6 +77,36 @@ def test_json_lines_are_not_read_as_text(tmp_path, monkeypatch, name):
         read(path)
 
 
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('<doc id="12" url="http://a.org/?a=12" title="A">\nA\n\nThe story.\n</doc>', "markup"),
+        ("\ufeff<DOC>\n  <DOCNO> 1 </DOCNO>\nThe story.\n</DOC>", "markup"),
+        ("<root><a>The story.</a></root>", "markup"),
+        ("<p class='a'>The story.</p>", "markup"),
+        ('{\n "text": "The story."\n}', "is JSON"),
+        ('[\n {"text": "The story."}\n]', "is JSON"),
+    ],
+)
+def test_markup_and_json_are_no_text(tmp_path, text, problem):
+    path = tmp_path / "a.txt"
+    path.write_text(text)
+    with pytest.raises(UserError, match=rf"{path}:1: .*{problem}"):
+        read(path)
+
+
+def test_a_json_value_of_several_lines_is_no_json_lines(tmp_path):
+    (tmp_path / "a.json").write_text('{\n "text": "The story."\n}')
+    with pytest.raises(UserError, match=r":1: is a JSON value of several lines, not an object on each line; write it"):
+        read(tmp_path / "a.json")
+
+
+@pytest.mark.parametrize("text", ["<s> <unk> said </s>", "<p> The story.", "<3 you", "<a, b>", "< b", "{\nx"])
+def test_other_text_with_angle_brackets_is_text(tmp_path, text):
+    (tmp_path / "a.txt").write_text(text)
+    assert read(tmp_path / "a.txt")[0] == [text.replace("\n", " ")]
+
+
 @pytest.mark.parametrize("text", ['{"a": 1} is JSON.', "{x}", '["a"]', "{}", "{", '{"n": 1}'])
 def test_other_text_with_brackets_is_text(tmp_path, text):
     (tmp_path / "a.txt").write_text(text)
@@ -124,6 +155,28 @@ def test_D8_broken_json_lines_are_skipped_and_counted(tmp_path):
         read(path, strict=True)
     path.write_text('{"txt": "x"}')
     with pytest.raises(UserError, match=r":1: no field 'text'; pass field=NAME \(the line has: txt\)"):
+        read(path, strict=True)
+
+
+def test_fields_of_objects_in_records(tmp_path):
+    address = "http://a.org/"
+    records = [
+        {"doc": {"text": "one"}, "metadata": {"url": address}},
+        {"doc": {"text": "two"}, "url": address, "metadata": {"url": "other"}},
+        {"doc.text": "three", "doc": {"text": "other"}, "meta": {"url": address}},
+        {"doc": {"text": "four"}, "warc_headers": {"warc-target-uri": address}, "url": None},
+        {"doc": ["text"]},
+        {"doc": {"text": {"url": 1}}},
+    ]
+    path, skipped = tmp_path / "a.jsonl", Skipped()
+    path.write_text("\n".join(map(json.dumps, records)))
+    found = read_sources([path], TextOptions(field="doc.text"), skipped)
+    assert list(found) == [(text, address) for text in ("one", "two", "three", "four")]
+    assert [place.split(": ")[-1] for place in skipped.places] == [
+        "no field 'doc.text'",
+        "field 'doc.text' is not a string",
+    ]
+    with pytest.raises(UserError, match=r"no field 'text'.*the line has: doc.text, metadata.url\)"):
         read(path, strict=True)
 
 

@@ -57,6 +57,38 @@ def test_elements_without_content_do_not_swallow_a_chapter(tmp_path, tag):
     assert read(tmp_path / "a.epub") == (["It begins at < once,\n\nand goes on.\n\nIt ends."], [])
 
 
+def spine(items, *references):
+    entries = "".join(f"<item {item}/>" for item in items)
+    listed = "".join(f'<itemref idref="{name}"/>' for name in references)
+    return f"<package><manifest>{entries}</manifest><spine>{listed}</spine></package>"
+
+
+ONE, TWO = 'id="one" href="text/one.xhtml"', 'id="two" href="text/two%20b.xhtml"'
+XHTML, OEB = 'media-type="application/xhtml+xml"', 'media-type="text/x-oeb1-document"'
+
+
+@pytest.mark.parametrize(
+    ("items", "references", "text", "places"),
+    [
+        ([f"{ONE} {XHTML}"], ("one", "two"), "It begins.", ["'two' of the spine"]),
+        ([f"{ONE} {XHTML}", f'id="two" {XHTML}'], ("two", "one"), "It begins.", ["'two' of the spine"]),
+        ([f"{ONE} {OEB}", TWO], ("one", "two"), "It begins.\n\nIt ends.", []),
+        ([f'href="a.xhtml" {XHTML}', f"{TWO} {XHTML}"], ("two",), "It ends.", []),
+        ([f'{ONE[:-1]}#start" {XHTML}'], ("one",), "It begins.", []),
+        (['id="pic" href="a.svg" media-type="image/svg+xml" fallback="one"', ONE], ("pic",), "It begins.", []),
+        (['id="a" href="a.svg" media-type="image/svg+xml" fallback="a"', ONE], ("a", "one"), "It begins.", []),
+        (['id="a" href="a.pdf" media-type="application/pdf"', ONE], ("a", "one"), "It begins.", ["a.pdf: is app"]),
+        ([ONE], (), "", ["names no chapter"]),
+    ],
+)
+def test_what_a_spine_names_is_read_or_named(tmp_path, items, references, text, places):
+    book(tmp_path / "a.epub", **{"OPS/book.opf": spine(items, *references)})
+    texts, found = read(tmp_path / "a.epub")
+    assert texts == [text] * bool(text)
+    assert len(found) == len(places)
+    assert all(part in place for part, place in zip(places, found, strict=True))
+
+
 @pytest.mark.parametrize("content", ["<a ", '<a "', "<a b='", "<a/", "<![CDATA[", "</", '<a b="c>', "<a>" + "/" * 9])
 def test_D12_the_tags_of_a_chapter_take_linear_time(content):
     start = time.process_time()

@@ -126,6 +126,26 @@ def test_a_directory_of_several_splits_names_them(tmp_path):
         list(read_arrow(tmp_path))
 
 
+@pytest.mark.parametrize("wrong", [b"\xff", b"a\0b"])
+def test_a_few_bytes_that_are_no_text_cost_their_rows_alone(tmp_path, wrong):
+    texts = [b"The story."] * 30 + [wrong, None] + [b"It ends."] * 10
+    rows = pyarrow.table(
+        {"text": pyarrow.array(texts, pyarrow.binary()), "image": pyarrow.array([b"\x89PNG\0"] * len(texts))}
+    )
+    pyarrow.parquet.write_table(rows, tmp_path / "a.parquet")
+    read = [record for _, record in read_arrow(tmp_path / "a.parquet")]
+    assert [record["text"] for record in read] == ["The story."] * 30 + [None] * 2 + ["It ends."] * 10
+    assert not any("image" in record for record in read)
+
+
+def test_rows_that_indices_choose_are_refused(tmp_path):
+    (tmp_path / "state.json").write_text(
+        '{"_data_files": [{"filename": "a"}], "_indices_data_files": [{"filename": "b"}]}'
+    )
+    with pytest.raises(UserError, match=r"chosen by indices.*flatten_indices"):
+        list(read_arrow(tmp_path))
+
+
 @pytest.mark.parametrize("state", ['{"_data_files": [{"filename": "../secret.arrow"}]}', "{}", '{"_data_files": [3]}'])
 def test_a_directory_names_only_its_own_files(tmp_path, state):
     (tmp_path / "state.json").write_text(state)

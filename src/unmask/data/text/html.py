@@ -5,10 +5,12 @@ begins one. The main content is found by resiliparse (Bevendorff et al. 2018, th
 of elements.
 
 Declared encodings are often wrong. Bytes beyond ASCII that are UTF-8 are next to never anything else, so UTF-8 is tried
-first; then what is declared, by the server and in the page, and what resiliparse detects. Names mean what they mean to
-browsers (WHATWG Encoding, section 4.2): ISO-8859-1 is Windows-1252, and Shift_JIS, EUC-KR, Big5 and GB2312 have the
-characters that were added to them later. A few bytes that are wrong, as where a page was cut off inside a character,
-are replaced by U+FFFD, as browsers do: they do not make the page one in another encoding.
+first, except where ISO-2022-JP changes to Japanese; then what is declared, by the server and in the page, and what
+resiliparse detects. Where server and page disagree, what is detected decides, as many servers declare ISO-8859-1 for
+all of their pages. Names mean what they mean to browsers (WHATWG Encoding, section 4.2): ISO-8859-1 is Windows-1252,
+and Shift_JIS, EUC-KR, Big5 and GB2312 have the characters that were added to them later. A few bytes that are wrong, as
+where a page was cut off inside a character, are replaced by U+FFFD, as browsers do: they do not make the page one in
+another encoding.
 
 Parsers take time that grows with the square of the depth of elements and of the number of attributes: pages with more
 than `MAX_DEPTH` and `MAX_ATTRIBUTES` are refused.
@@ -48,6 +50,8 @@ _NOT_NESTED = _VOID | frozenset(
 """Elements without content, and those that end where the next one begins."""
 _STATEFUL = ("utf-7", "iso2022", "hz")
 """Encodings all of whose bytes may be ASCII."""
+_JAPANESE = (b"\x1b$B", b"\x1b$@")
+"""Sequences of bytes by which ISO-2022-JP changes from ASCII to Japanese, and which occur in nothing else."""
 _WIDE = ("utf-16", "utf-32")
 """Encodings in which each ASCII character has a byte 0."""
 _READ_AS = {
@@ -162,15 +166,22 @@ def _encodings(content: bytes, declared: tuple[str, ...]) -> Iterator[Sequence[s
     if marked := next((name for mark, name in MARKS if content.startswith(mark)), None):
         yield [marked.removesuffix("-le").removesuffix("-be")]
     names = [name for label in declared for name in _named(label) if not name.startswith(_WIDE) or b"\0" in content]
-    yield [name for name in names if name.replace("_", "").startswith((*_STATEFUL, *_WIDE))]
+    stateful = [name for name in names if name.replace("_", "").startswith((*_STATEFUL, *_WIDE))]
+    yield stateful + ["iso2022_jp"] * any(escape in content for escape in _JAPANESE)
     yield ["utf-8"]
-    yield names
+    detected = _detected(content)
+    yield [name for name in names if name in detected and name != "cp1252"] + names  # what servers declare by default
+    yield detected
+    yield ["cp1252"]
+
+
+def _detected(content: bytes) -> Sequence[str]:
+    """Return Python's encodings in which a page seems to be; none if resiliparse is not installed."""
     try:
         from resiliparse.parse.encoding import detect_encoding
     except ImportError:
-        return
-    yield _named(detect_encoding(content, html5_compatible=False) or "")  # of those that browsers have, others too
-    yield ["cp1252"]
+        return []
+    return _named(detect_encoding(content, html5_compatible=False) or "")  # also of those that browsers lack
 
 
 def _named(label: str) -> Sequence[str]:
@@ -195,8 +206,11 @@ def _depth(page: str) -> int:
         return 0
     depth = deepest = 0
     for closing, name in _TAG.findall(page):
-        if name.lower() in _NOT_NESTED:
+        if name in _NOT_NESTED or name.lower() in _NOT_NESTED:
             continue
-        depth = max(0, depth - 1) if closing else depth + 1
-        deepest = max(deepest, depth)
+        if not closing:
+            depth += 1
+            deepest = max(deepest, depth)
+        elif depth:
+            depth -= 1
     return deepest

@@ -52,6 +52,8 @@ IGNORED = -100
 """The class of what is not learned, such as the pieces of a word after its first one, in data for `transformers`."""
 BATCH = 1000
 """Number of rows that are Python objects at once, at most."""
+MAX_NO_TEXT = 0.1
+"""Maximum share of the rows of a column of bytes that are no text, if the others are read as text."""
 DECODED = 16
 """Number of rows of Parquet that are decoded at once; more are hardly faster, and each may repeat a long text."""
 
@@ -168,7 +170,11 @@ def _files(path: Path) -> Iterator[Path]:
         splits = _json(path / SPLITS).get("splits")
         known = ", ".join(str(path / str(name)) for name in splits) if isinstance(splits, list) else "its directories"
         raise UserError("this directory holds several splits", file=path, remedy=f"name one: {known}")
-    files = _json(path / STATE).get("_data_files")
+    state = _json(path / STATE)
+    if state.get("_indices_data_files"):
+        problem = "its rows are chosen by indices, which older versions of datasets saved, and which are not read"
+        raise UserError(problem, file=path, remedy="save it again after flatten_indices()")
+    files = state.get("_data_files")
     names = [file.get("filename") for file in files if isinstance(file, dict)] if isinstance(files, list) else []
     for name in names or [None]:
         if not isinstance(name, str) or Path(name).name != name:
@@ -270,9 +276,9 @@ def _batches(
 
 
 def _converted(column: Any, pyarrow: ModuleType) -> Any:
-    """Return a column as one of texts, numbers or lists; None if it has bytes that are no text.
+    """Return a column as one of texts, numbers or lists; None if it has bytes many of which are no text.
 
-    Bytes are how several programs write texts, which then are not declared as such.
+    Bytes are how several programs write texts, which then are not declared as such. A few that are no text are missing.
     """
     from pyarrow import compute, types
 
@@ -283,9 +289,24 @@ def _converted(column: Any, pyarrow: ModuleType) -> Any:
         try:
             texts = compute.cast(column, pyarrow.large_string())
         except pyarrow.ArrowInvalid:
-            return None
-        return None if compute.any(compute.match_substring(texts, "\0")).as_py() else texts
+            return _texts_of(column, pyarrow)
+        return _texts_of(column, pyarrow) if compute.any(compute.match_substring(texts, "\0")).as_py() else texts
     return _as_text(column) if _becomes_text(kind) else column
+
+
+def _texts_of(column: Any, pyarrow: ModuleType) -> Any:
+    """Return a column of bytes, some of which are no text, as texts, without these; None if these are many."""
+    texts = [None if value is None else _decoded(value) for value in column.to_pylist()]
+    no_text = texts.count(None) - column.null_count
+    return None if no_text > MAX_NO_TEXT * len(texts) else pyarrow.array(texts, pyarrow.large_string())
+
+
+def _decoded(value: bytes) -> str | None:
+    """Return the text that bytes are; None if they are none."""
+    try:
+        return None if b"\0" in value else value.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def _is_bytes(kind: Any) -> bool:

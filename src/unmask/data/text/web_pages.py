@@ -7,14 +7,12 @@ conversions to text; others are left out and counted.
 
 from __future__ import annotations
 
-import gzip
 import re
 import zlib
 from collections.abc import Iterator
 from functools import partial
-from io import BytesIO
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, cast
+from typing import NamedTuple
 
 from unmask.data.text.archive_records import Damage, Record, read_records
 from unmask.data.text.content import START, recognize, recognize_binary
@@ -23,6 +21,7 @@ from unmask.data.text.files import MAX_DOCUMENT, TOO_LONG, on_disk, open_binary,
 from unmask.data.text.html import PageError, decode_page, html_text
 from unmask.data.text.pages import Page
 from unmask.data.text.section import Section
+from unmask.support.errors import UserError
 
 _STATUS = re.compile(rb"HTTP/[\d.]+\s+(\d{3})\b[^\n]*\n|HTTP/[\d.]+\s*\n")
 _CHARSET = re.compile(r"charset\s*=[\s\"']*([\w:.-]+)", re.IGNORECASE)
@@ -30,6 +29,9 @@ _END = re.compile(rb"\r?\n\r?\n")
 _CHUNK = re.compile(rb"([0-9a-fA-F]{1,8})[ \t]*(?:;[^\r\n]*)?\r?\n")
 _HTML = ("text/html", "application/xhtml+xml", "application/xml", "text/xml")
 _XHTML = re.compile(r"\.(?:xhtml|xht)(?:\.(?:gz|bz2|xz|zst))?$", re.IGNORECASE)
+_GZIP = b"\x1f\x8b"
+_MAX_MEMBERS = 100
+"""Maximum number of members of a body: what follows each one is copied."""
 _UNKNOWN = ("", "application/octet-stream", "unk", "no-type")
 
 
@@ -121,9 +123,7 @@ def _payload(record: Record) -> _Payload:
         name, colon, value = line.partition(":")
         if colon:
             fields[name.strip().lower()] = value.strip()
-    if "chunked" in fields.get("transfer-encoding", "").lower():
-        body = _without_chunks(body)
-    body = _decompressed(body, fields.get("content-encoding", "").lower())
+    body = _without_codings(body, fields.get("content-encoding", ""), fields.get("transfer-encoding", ""))
     kind = fields.get("content-type", "")
     return _Payload(int(status[1] or 0), _type(kind), _charset(kind), body)
 
@@ -136,6 +136,14 @@ def _type(field: str) -> str:
 def _charset(field: str) -> str:
     match = _CHARSET.search(field)
     return match[1] if match else ""
+
+
+def _without_codings(body: bytes, content: str, transfer: str) -> bytes:
+    """Return the body of a message without the codings in two fields of its header (RFC 9110, 8.4; RFC 9112, 6.1)."""
+    applied = [coding.strip() for coding in f"{content},{transfer}".lower().split(",")]
+    for coding in filter(None, reversed(applied)):
+        body = _without_chunks(body) if coding == "chunked" else _decompressed(body, coding)
+    return body
 
 
 def _without_chunks(body: bytes) -> bytes:
@@ -154,25 +162,61 @@ def _without_chunks(body: bytes) -> bytes:
     raise PageError("its chunks are damaged")
 
 
-def _decompressed(body: bytes, encoding: str) -> bytes:
-    """Return the body of a message without its content coding; as it is, if archives have removed that already."""
-    if encoding in ("", "identity") or not body:
-        return body
+def _decompressed(body: bytes, coding: str) -> bytes:
+    """Return the body of a message without a coding; as it is, if archives have removed that already.
+
+    Servers say deflate of what is compressed by gzip, too. What follows it is no part of it, as in browsers.
+    """
+    is_gzip = body.startswith(_GZIP)
     try:
-        if encoding in ("gzip", "x-gzip") and body.startswith(b"\x1f\x8b"):
-            with gzip.GzipFile(fileobj=BytesIO(body)) as file:
-                content = read_at_most(cast(BinaryIO, file), MAX_DOCUMENT + 1)
-        elif encoding == "deflate" and not body.lstrip().startswith(b"<"):
-            inflater = zlib.decompressobj(zlib.MAX_WBITS if body[0] & 15 == 8 else -zlib.MAX_WBITS)
-            content = inflater.decompress(body, MAX_DOCUMENT + 1)
-            if not inflater.eof and len(content) <= MAX_DOCUMENT:
-                raise EOFError("it is cut off")
-        elif encoding in ("gzip", "x-gzip", "deflate") or body.lstrip().startswith(b"<"):
+        if is_gzip and coding in ("gzip", "x-gzip", "deflate"):
+            content = _inflated(body, 31)
+        elif not body or coding in ("identity", "gzip", "x-gzip") or body.lstrip().startswith(b"<"):
             return body
+        elif coding == "deflate":
+            content = _inflated(body, zlib.MAX_WBITS if body[0] & 15 == 8 else -zlib.MAX_WBITS)
+        elif coding == "br":
+            content = _from_brotli(body)
         else:
-            raise PageError(f"is compressed by {encoding[:20]}, which is not read")
-    except (OSError, EOFError, zlib.error) as error:
+            raise PageError(f"is compressed by {coding[:20]}, which is not read")
+    except (ValueError, EOFError, zlib.error) as error:
         raise PageError(f"its content cannot be decompressed ({error})") from error
     if len(content) > MAX_DOCUMENT:
         raise PageError(TOO_LONG)
+    return content
+
+
+def _inflated(body: bytes, wbits: int) -> bytes:
+    """Return what is in gzip's members, or in a stream of deflate; what is too long, in part."""
+    content = b""
+    for _ in range(_MAX_MEMBERS):
+        inflater = zlib.decompressobj(wbits)
+        content += inflater.decompress(body, MAX_DOCUMENT + 1 - len(content))
+        if len(content) > MAX_DOCUMENT:
+            return content
+        if not inflater.eof:
+            raise EOFError("it is cut off")
+        body = inflater.unused_data
+        if not body.startswith(_GZIP):
+            return content
+    raise ValueError(f"it has more than {_MAX_MEMBERS} members")
+
+
+def _from_brotli(body: bytes) -> bytes:
+    """Return what is compressed by Brotli (RFC 7932); what is too long, in part.
+
+    Raises:
+        UserError: brotli is not installed.
+    """
+    try:
+        import brotli
+    except ImportError as error:
+        raise UserError("pages compressed by br need brotli", remedy="pip install 'unmask[web]'") from error
+    decompressor = brotli.Decompressor()
+    try:
+        content = bytes(decompressor.process(body, output_buffer_limit=MAX_DOCUMENT + 1))
+    except brotli.error as error:
+        raise ValueError("it is damaged") from error
+    if not decompressor.is_finished() and len(content) <= MAX_DOCUMENT:
+        raise EOFError("it is cut off")
     return content

@@ -98,7 +98,7 @@ def evaluate(
         dimensions: for models that make vectors of texts, number of first dimensions that are compared; by default all,
             or as the model specifies.
         allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
-        field: field of JSON Lines that holds the text.
+        field: field of JSON Lines that holds the text; a.b is b in the object a.
         documents: what counts as a document in plain text: a whole file, a block between blank lines, or a line; auto
             is blank-line for a single file, file for several.
         strict: stop at the first unreadable document instead of skipping it.

@@ -258,7 +258,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         race: whether arms that are clearly worse stop early.
         outlook: whether arms are also trained with an eighth, a quarter and half of the budget, for an outlook on more.
         documents: what a document is in plain text; see `unmask.pretrain`.
-        field: field of JSON Lines that holds the text.
+        field: field of JSON Lines that holds the text; a.b is b in the object a.
         encoding: encoding of the text; None: UTF-8, or what a byte-order mark declares.
         vary: factors: settings with the values that are tried, of the first arm that is pretrained.
         design: how factors are combined; see `Design`.

@@ -59,7 +59,7 @@ def build_corpus(
         out: directory of the new corpus; an interrupted build there is continued.
         heldout: text to hold out for evaluation during training; by default 1 % of the documents.
         workers: number of processes that tokenize; by default one per core.
-        field: field of JSON Lines that holds the text.
+        field: field of JSON Lines that holds the text; a.b is b in the object a.
         documents: what counts as a document in plain text: a whole file, a block between blank lines, or a line; auto
             is blank-line for a single file, file for several.
         strict: stop at the first unreadable document instead of skipping it.

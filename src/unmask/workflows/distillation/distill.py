@@ -92,7 +92,7 @@ def distill(
         baseline: also train the same student without a teacher, in RUN/baseline, to compare with.
         allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
         resume: continue the run from its last checkpoint.
-        field: field of JSON Lines that holds the text.
+        field: field of JSON Lines that holds the text; a.b is b in the object a.
         documents: what counts as a document in plain text: a whole file, a block between blank lines, or a line; auto
             is blank-line for a single file, file for several.
         strict: stop at the first unreadable document instead of skipping it.

@@ -81,7 +81,7 @@ def pretrain(
         search: first try half, once and twice the learning rate, in short runs that take an eighth of the budget.
         resume: continue the run from its last checkpoint.
         restarts: after a crash, restart and resume at most so many times.
-        field: field of JSON Lines that holds the text.
+        field: field of JSON Lines that holds the text; a.b is b in the object a.
         documents: what counts as a document in plain text: a whole file, a block between blank lines, or a line; auto
             is blank-line for a single file, file for several.
         strict: stop at the first unreadable document instead of skipping it.
