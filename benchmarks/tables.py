@@ -87,15 +87,17 @@ def fill(text: str, specs: Mapping[str, Record]) -> str:
 
 def draw(spec: Record, path: Path) -> None:
     """Draw panels side by side: learning curves, or bars."""
-    from unmask.training.runs.plots import figure, save
+    from matplotlib.figure import Figure
 
-    drawing, panels = figure(len(spec["panels"]))
-    for panel, about in zip(panels, spec["panels"], strict=True):
+    drawing = Figure(figsize=(5.0 * len(spec["panels"]), 3.6), dpi=120, layout="constrained")
+    for panel, about in zip(drawing.subplots(1, len(spec["panels"])), spec["panels"], strict=True):
         records = [one for one in read(RESULTS / f"{about['result']}.json")["runs"] if matches(one, about["where"])]
         (_bars if "bars" in about else _curves)(panel, about, records)
         panel.set_title(about["title"], fontsize=10)
         panel.legend(frameon=False, fontsize=8)
-    save(drawing, path)
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.grid(axis="y" if "bars" in about else "both", alpha=0.25)
+    drawing.savefig(path)
 
 
 def _curves(panel: Any, about: Record, records: Sequence[Record]) -> None:
@@ -123,7 +125,6 @@ def _bars(panel: Any, about: Record, records: Sequence[Record]) -> None:
             panel.bar(positions, heights, width, label=name), fmt=lambda height: f"{height:,.0f}", fontsize=7
         )
     panel.set_xticks([index + 0.4 - width / 2 for index in range(len(about["bars"]))], list(about["bars"]))
-    panel.grid(visible=False, axis="x")
 
 
 def recorded() -> Record:

@@ -38,8 +38,8 @@ from unmask.training.interrupt import Interrupted
 from unmask.training.loop import Trainer
 
 from .disks import volume  # noqa: F401
+from .events import _no_events, events  # noqa: F401
 from .store_server import store  # noqa: F401
-from .undrawn import _undrawn, drawn  # noqa: F401
 
 for profile, examples in (("few", 15), ("exhaustive", 200)):
     hypothesis.settings.register_profile(profile, deadline=None, max_examples=examples)  # cores may be busy

@@ -163,12 +163,8 @@ def _prepare():
         import_module(name)
     import torch
 
-    for name in (
-        "unmask.workflows.finetuning.run_job",
-        "unmask.workflows.pretraining.pretrain",
-    ):  # plots take longer than the steps of a run
-        import_module(name).try_to_draw = lambda draw, say: None
-    import_module("unmask.training.runs.extras").Events.write = lambda events, metrics: None  # nor events
+    # TensorBoard takes longer than the steps of a run
+    import_module("unmask.training.runs.extras").Events.write = lambda events, metrics: None
     import_module("unmask.metrics.intervals").RESAMPLES = 100  # as in `conftest.py`, like the next lines
     import_module("unmask.training.machine").PEAK_SECONDS = 0.02
     os.fsync = lambda handle: None

@@ -7,13 +7,16 @@ import pytest
 
 from unmask.families.bert import BertSettings
 from unmask.model.model import Model, build_encoder, save_model
+from unmask.tasks.sparse import Sparse
 
 
 def test_it_compares_all_systems(benchmark_module, run_main, records, monkeypatch, tmp_path, tokenizer, documents):
     pytest.importorskip("bm25s", reason="BM25 needs bm25s")
     search = benchmark_module("search")
     shape = BertSettings(layers=1, width=16, heads=2, feed_forward=32, positions=192)
-    save_model(tmp_path / "m", Model(build_encoder(shape, tokenizer.size), tokenizer), "")
+    encoder = build_encoder(shape, tokenizer.size)
+    head = Sparse().build_on(encoder, ())  # the masked-LM head
+    save_model(tmp_path / "m", Model(encoder, tokenizer, {"masked_lm": head.published()}), "")
     folder = tmp_path / "shared" / "qa" / "squad"
     folder.mkdir(parents=True)
     texts = [f"{sentence} {number}." for number, text in enumerate(documents) for sentence in text.split(". ")][:80]
@@ -24,11 +27,11 @@ def test_it_compares_all_systems(benchmark_module, run_main, records, monkeypatc
     monkeypatch.setattr(search.common, "SHARED", tmp_path / "shared")
     monkeypatch.setattr(search, "TAUGHT", 1)
     monkeypatch.setattr(search, "DEPTH", 3)
-    monkeypatch.setattr(search, "minilm", lambda: str(tmp_path / "m"))
-    arguments = [*map(str, ("--runs", tmp_path / "runs", "--questions", 10, "--examples", 12))]
+    sizes = ("--runs", tmp_path / "runs", "--questions", 10, "--examples", 12)
+    arguments = [*map(str, ("--start", tmp_path / "m", *sizes))]
     run_main(search, *arguments)
     runs = records("search")
-    assert [run["system"] for run in runs] == list(search.NAMES)
+    assert [run["system"] for run in runs] == list(search.NAMES) and {run["start"] for run in runs} == {"m"}
     assert all(run["queries"] == 10 and run["documents"] == 20 and 0 <= run["ndcg"] <= 100 for run in runs)
     assert runs[0]["ndcg"] > 50 and runs[0]["above_bm25"] is None
     by_name = {run["system"]: run for run in runs}

@@ -40,7 +40,7 @@ def run(*arguments, status=0):
 
 
 def run_fork(*arguments, status=0, stdin=None):
-    """Run a command line in a process of its own, which starts faster than that of `run_process` and draws no plots."""
+    """Run a command line in a process of its own, which starts faster than that of `run_process`."""
     done = forking.run(["-m", "unmask", *arguments], env=os.environ | {"COLUMNS": "200"}, stdin=stdin)
     assert done.returncode == status, done.stderr
     assert "Traceback" not in done.stderr

@@ -218,28 +218,6 @@ def test_E8_T18_no_other_process_gets_the_directory_between_corpus_and_training(
     assert seen and all(seen)
 
 
-DRAWING = """
-from unmask.cli.main import main
-from unmask.workflows.finetuning import run_job
-from unmask.training.runs import plots
-run_job.try_to_draw = plots.try_to_draw  # what forks leave out
-sys.exit(main())
-"""
-
-
-def test_E3_a_backend_that_does_not_exist_costs_nothing(line, tmp_path):
-    given = ["finetune", "classification", "--model", line / "run", "--train", line / "train.tsv"]
-    command = ["-c", f"import sys; assert 'matplotlib' not in sys.modules{DRAWING}", *given, *sets(["budget.steps=2"])]
-    environment = os.environ | {"MPLBACKEND": "nonsense"}
-    done = forking.run([*command, "--out", tmp_path / "run"], env=environment)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "run" / "plots" / "training.png").stat().st_size > 1000
-    (tmp_path / "matplotlibrc").write_bytes(b"backend: \xff\n")
-    done = forking.run([*command, "--out", tmp_path / "other"], env=environment, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "other" / "dev.json").exists()
-
-
 @pytest.mark.parametrize("width", [100_000, 2**63])
 def test_E9_the_width_of_a_downstream_model(line, tmp_path, capsys, width):
     given = ["finetune", "classification", "--model", line / "run", "--train", line / "train.tsv", "--frozen"]

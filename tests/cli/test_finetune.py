@@ -27,8 +27,8 @@ def test_several_seeds(line, tmp_path):
     shown = run_fork("runs", "show", tmp_path / "runs").out
     assert shown.startswith(f"{tmp_path / 'runs'}: fine-tuning, 2 seeds\n\ndev data ")
     assert [text.split()[0] for text in shown.splitlines()[3:7]] == ["seed-0", "seed-1", "mean", "standard"]
-    errors = run_fork("runs", "plot", tmp_path / "runs", "--out", tmp_path / "seeds.png").err
-    assert errors == f"plot: {tmp_path / 'seeds.png'}\n"
+    errors = run_fork("runs", "plot", tmp_path / "runs", "--out", tmp_path / "seeds.svg").err
+    assert errors == f"plot: {tmp_path / 'seeds.svg'}\n"
 
 
 @pytest.mark.parametrize("kind", ["", "linear", "average", "rnn"])

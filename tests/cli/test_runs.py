@@ -27,11 +27,11 @@ def test_runs(line, tmp_path, capsys):
     assert shown.startswith(f"{line / 'run'}: bert-tiny, pretraining, finished\n")
     assert f"unmask pretrain bert-tiny --corpus {line / 'corpus'}" in shown
     assert "masked_lm_accuracy" in shown
-    image = tmp_path / "runs.png"
+    image = tmp_path / "runs.svg"
     for over in ("steps", "tokens", "minutes"):
         assert main(["runs", "plot", str(line / "run"), str(line / "tuned"), "--over", over, "--out", str(image)]) == 0
         assert capsys.readouterr() == ("", f"plot: {image}\n")
-        assert image.read_bytes().startswith(b"\x89PNG")
+        assert image.read_text().startswith("<svg")
         image.unlink()
 
 
@@ -53,14 +53,14 @@ def test_runs_that_cannot_be_read_are_omitted_and_counted(line, tmp_path, capsys
         (("runs", "list", "{here}"), "or its subdirectories; name the --out of a run"),
         (("runs", "list", "{here}/no"), "no: no such folder"),
         (("runs", "show", "{line}"), "this is not a run"),
-        (("runs", "plot", "{line}/run", "{here}", "--out", "{here}/p.png"), "this is not a run"),
-        (("runs", "plot", "{line}/run", "--out", "{here}/p.jpg"), "p.jpg: the plot is written as PNG"),
-        (("runs", "plot", "{line}/run", "--metric", "los", "--out", "{here}/p.png"), "did you mean 'loss'?"),
+        (("runs", "plot", "{line}/run", "{here}", "--out", "{here}/p.svg"), "this is not a run"),
+        (("runs", "plot", "{line}/run", "--out", "{here}/p.jpg"), "p.jpg: plots are written as SVG; name it FILE.svg"),
+        (("runs", "plot", "{line}/run", "--metric", "los", "--out", "{here}/p.svg"), "did you mean 'loss'?"),
         (
-            ("runs", "plot", "{line}/run", "{line}/tuned", "--metric", "masked_lm_loss", "--out", "{here}/p.png"),
+            ("runs", "plot", "{line}/run", "{line}/tuned", "--metric", "masked_lm_loss", "--out", "{here}/p.svg"),
             "tuned: no metric 'masked_lm_loss'",
         ),
-        (("runs", "plot", "{line}/run", "--out", "{line}/train.tsv/p.png"), "train.tsv"),
+        (("runs", "plot", "{line}/run", "--out", "{line}/train.tsv/p.svg"), "train.tsv"),
     ],
     ids=name_case,
 )

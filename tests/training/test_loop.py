@@ -217,7 +217,7 @@ def test_T14_ten_in_a_row_stop_the_run(small, trainer):
     assert all(value.isfinite().all() for value in load_checkpoint(path).model.values())
 
 
-def test_T14_a_run_with_a_step_left_out_ends_with_its_plots(drawn, corpus, recipe, tmp_path, monkeypatch):
+def test_T14_a_run_with_a_step_left_out_ends_with_its_plots(corpus, recipe, tmp_path, monkeypatch):
     step = Trainer.step
 
     def poisoned(self):
@@ -228,7 +228,7 @@ def test_T14_a_run_with_a_step_left_out_ends_with_its_plots(drawn, corpus, recip
     monkeypatch.setattr(Trainer, "step", poisoned)
     pretrain_corpus(recipe, corpus, tmp_path / "run", machine=CPU, quiet=True)
     assert "1 steps were not finite" in (tmp_path / "run" / "report.md").read_text()
-    assert (tmp_path / "run" / "plots" / "training.png").stat().st_size > 1000
+    assert (tmp_path / "run" / "plots" / "training.svg").stat().st_size > 1000
 
 
 @pytest.mark.parametrize("heldout", [True, False])

@@ -19,7 +19,6 @@ from unmask.inference.stream import identity
 from unmask.model.model import Model, load_model, save_model
 from unmask.support.errors import UserError
 from unmask.tasks.classification import Classification, ClassificationHead
-from unmask.training.runs import extras, plots
 from unmask.workflows.finetuning.examples import read_examples
 from unmask.workflows.finetuning.job import LabelledFiles
 from unmask.workflows.pretraining import search
@@ -32,8 +31,6 @@ WORDS = ("dog", "cat", "sea", "river", "house", "market", "garden", "teacher", "
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr(plots, "has_matplotlib", lambda: False)
-    monkeypatch.setattr(extras, "event_writer", lambda: None)
     monkeypatch.setattr(Predictor, "window", 8)
 
 

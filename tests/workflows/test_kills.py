@@ -21,7 +21,6 @@ from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import BuildContext
 from unmask.support.durable import full_disk
 from unmask.support.errors import UnmaskError, UserError
-from unmask.training.runs import extras, plots
 from unmask.workflows.comparing import compute
 from unmask.workflows.corpora import building
 from unmask.workflows.distillation import comparison
@@ -42,8 +41,6 @@ def _quick(monkeypatch):
     for name, value in (("SINGLE", 2), ("MANY", 4), ("ROUNDS", 1)):
         monkeypatch.setattr(comparison, name, value)
     monkeypatch.setattr("unmask.metrics.intervals.RESAMPLES", 20)
-    monkeypatch.setattr(plots, "has_matplotlib", lambda: False)
-    monkeypatch.setattr(extras, "event_writer", lambda: None)
     monkeypatch.setattr(Predictor, "window", 8)
     monkeypatch.setattr(inference_export, "trace", _trace_once)
     monkeypatch.setattr(search, "FACTORS", (0.5, 1.0))

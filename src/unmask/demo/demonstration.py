@@ -16,10 +16,11 @@ team. The same installation always yields the same texts.
 from __future__ import annotations
 
 import importlib.util
+import math
 import statistics
 import sysconfig
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
@@ -32,8 +33,8 @@ from unmask.demo.documentation import documentation, prose, read_docstrings
 from unmask.inference.predictor import Predictor
 from unmask.model.model import load_model
 from unmask.support.messages import call, rendered
+from unmask.support.pictures import Curve, curves, write
 from unmask.training.runs.directory import RunDirectory
-from unmask.training.runs.plots import BLUE, GREY, ORANGE, figure, save, try_to_draw
 from unmask.workflows.finetuning.finetune import finetune
 from unmask.workflows.finetuning.run_job import SCORES, read_scores
 from unmask.workflows.pretraining.launch import pretrain
@@ -205,9 +206,8 @@ def _conclude(out: Path, accuracies: Mapping[str, Mapping[int, Sequence[float]]]
         cells = (f"{statistics.mean(by_count[count]):.1f}" if count in by_count else "" for count in COUNTS)
         table.add_row(NAMES[start], *cells)
     console.print(table)
-    picture = out / "demo.png"
-    picture.unlink(missing_ok=True)
-    try_to_draw(lambda: _draw(picture, accuracies), console.print)
+    picture = out / "demo.svg"
+    _draw(picture, accuracies)
     sentences = out / SENTENCES_FILE
     if not sentences.exists():
         sentences.write_text("\n".join(SENTENCES) + "\n", encoding="utf8")
@@ -216,9 +216,9 @@ def _conclude(out: Path, accuracies: Mapping[str, Mapping[int, Sequence[float]]]
     for prediction in Predictor(load_model(best)).predict(sentences.read_text(encoding="utf8").splitlines()):
         text = f"  {prediction.label:9} {100 * prediction.scores[prediction.label]:3.0f} %  {prediction.text}"
         console.print(text, markup=False)
-    shown = f"{picture} has the picture. " if picture.exists() else ""
     hints = rendered(
-        f"\n{shown}Change {sentences} and predict again:\n  {call('predict', model=best, data=sentences)}"
+        f"\n{picture} has the picture. Change {sentences} and predict again:"
+        f"\n  {call('predict', model=best, data=sentences)}"
         "\nWith your own text (.txt or .jsonl) and labeled examples (.tsv with the columns text and label):"
         f"\n  {call('pretrain', text='YOUR_TEXT…', out='my-encoder')}"
         f"\n  {call('finetune', 'classification', model='my-encoder', train='YOUR_EXAMPLES.tsv…', out='my-classifier')}"
@@ -227,20 +227,19 @@ def _conclude(out: Path, accuracies: Mapping[str, Mapping[int, Sequence[float]]]
 
 
 def _draw(path: Path, accuracies: Mapping[str, Mapping[int, Sequence[float]]]) -> None:
-    drawing, (plot,) = figure(1, width=6.4)
-    colors = {"random": GREY, "pretrained": BLUE, "published": ORANGE}
+    """Draw the accuracies of each draw, and their means, over the number of labels."""
+    lines = []
     for start, by_count in accuracies.items():
-        means = [statistics.mean(values) for values in by_count.values()]
-        plot.plot(list(by_count), means, color=colors[start], marker="o", label=NAMES[start])
-        for count, values in by_count.items():
-            plot.plot([count] * len(values), values, color=colors[start], marker=".", linestyle="", alpha=0.5)
-    plot.set_xscale("log", base=2)
-    plot.set(xticks=list(COUNTS), xticklabels=[str(count) for count in COUNTS])
-    plot.set(
-        xlabel="labeled texts of each team", ylabel="% of test texts", title="Whose question is it?", ylim=(20, 100)
-    )
-    plot.legend(frameon=False, loc="lower right")
-    save(drawing, path)
+        draws = zip(*by_count.values(), strict=True)
+        lines += [Curve("", _over(by_count, values), "pale") for values in draws]
+        kind, means = "best" if start == "pretrained" else "other", map(statistics.mean, by_count.values())
+        lines.append(Curve(NAMES[start], _over(by_count, means), kind, dots=True))
+    marks = {math.log2(count): str(count) for count in COUNTS}
+    write(path, curves(lines, "labeled texts of each team", "% of test texts", marks))
+
+
+def _over(counts: Iterable[int], values: Iterable[float]) -> list[tuple[float, float]]:
+    return [(math.log2(count), value) for count, value in zip(counts, values, strict=True)]
 
 
 class Labelled(NamedTuple):

@@ -48,7 +48,6 @@ from unmask.training.replicas import Replicas, replicate
 from unmask.training.restoring import read_newest, rescue
 from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.display import Display
-from unmask.training.runs.extras import missing
 from unmask.training.settings import EVALUATION_SHARE, FORWARDS_PER_STEP, TrainingSettings
 from unmask.training.step_feed import StepFeed
 
@@ -142,8 +141,6 @@ class Trainer:
         Raises:
             NotFiniteError: the weights at the end, or their loss, are not finite: they are no model.
         """
-        if note := missing():
-            self.display.say(note)
         with report_lost_workers(), closing(self.replicas), closing(self.feed), self.machine.in_training():
             (self.resume if resume else self.start)()
             self.train()

@@ -5,10 +5,9 @@ import sys
 
 import pytest
 
-from unmask.training.runs import plots
 from unmask.training.runs.directory import RunDirectory
 
-from ...undrawn import drawing_by
+from ...events import written_by
 
 PRETRAINING = 'name = "bert-mini"\n[encoder]\nlayers = 4\n[objective.masked_lm]\nweight = 1.0\n'
 MACHINE = {"device": "cpu", "threads": 2, "matmul_flops_per_second": 800_000_000_000}
@@ -62,7 +61,7 @@ def hide(monkeypatch):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _drawn():
-    """Plots are drawn here: their files are looked at."""
-    with drawing_by(plots.try_to_draw):
+def _events():
+    """Events are written here: their files are looked at."""
+    with written_by():
         yield

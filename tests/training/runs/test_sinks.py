@@ -97,7 +97,7 @@ def test_a_run_that_is_resumed_opens_its_trackers_again(install, tmp_path):
     assert [tracker.got for tracker in TRACKERS] == [[LINES[0], "closed"], [LINES[1], "closed"]]
 
 
-def test_events_that_cannot_be_written_end_no_run(drawn, monkeypatch, tmp_path):
+def test_events_that_cannot_be_written_end_no_run(events, monkeypatch, tmp_path):
     class Full:
         def __init__(self, folder, purge_step):
             pass

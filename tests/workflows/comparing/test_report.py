@@ -16,21 +16,10 @@ from unmask.data.corpus.build import held_out
 from unmask.data.corpus.corpus import open_corpus
 from unmask.data.text.documents import Skipped, read_documents
 from unmask.support.errors import UserError
+from unmask.support.pictures import BESIDE, LEFT, LINE, RIGHT, WIDTH, Curve, Point, curves, front, intervals, scatter
 from unmask.training.machine import choose_machine
 from unmask.workflows.comparing.cells import MISTAKES, RESAMPLED, folder_of, write_result
 from unmask.workflows.comparing.outcome import ArmOutcome, Difference, Estimate, Outcome, TaskFacts, TaskScore
-from unmask.workflows.comparing.pictures import (
-    BESIDE,
-    LEFT,
-    LINE,
-    RIGHT,
-    WIDTH,
-    Point,
-    curves,
-    front,
-    intervals,
-    scatter,
-)
 from unmask.workflows.comparing.planner import Planner
 from unmask.workflows.comparing.recommendation import Limit, limits
 from unmask.workflows.comparing.report import as_csv, as_markdown, as_page, summary, write_report
@@ -91,12 +80,12 @@ def test_pareto_fronts():
     rng = random.Random(0)
     for _ in range(60):
         cells = [(rng.randrange(1, 8), rng.randrange(8)) for _ in range(rng.randrange(1, 12))]
-        points = [Point(str(number), x, Estimate(y, y, y), False) for number, (x, y) in enumerate(cells)]
+        points = [Point(str(number), x, y) for number, (x, y) in enumerate(cells)]
         expected = {
             (x, y) for x, y in cells if not any(a <= x and b >= y and (a, b) != (x, y) for a, b in cells)
         }  # no other is as cheap and as good
         chosen = front(points)
-        assert [(point.x, point.y.mean) for point in chosen] == sorted(expected)
+        assert [(point.x, point.y) for point in chosen] == sorted(expected)
 
 
 def names_in(picture):
@@ -113,13 +102,13 @@ def test_names_in_pictures_do_not_overlap():
         number = rng.randrange(2, 25)
         middle = [rng.choice([50.0, 50.1, rng.uniform(0, 100)]) for _ in range(number)]
         points = [
-            Point(f"arm {at}", rng.uniform(0.1, 500), Estimate(y, y - 1, y + 1), at == 0) for at, y in enumerate(middle)
+            Point(f"arm {at}", rng.uniform(0.1, 500), y, (y - 1, y + 1), "other" if at else "best")
+            for at, y in enumerate(middle)
         ]
-        lines = [(point.name, [(0, 9.0), (1, point.y.mean)], False) for point in points]
+        lines = [Curve(point.name, [(0, 9.0), (1, point.y)]) for point in points]
         for picture in (scatter(points, "ms", "score"), curves(lines, "minutes", "loss")):
-            Page(picture)
-            heights = names_in(picture)
-            height = float(re.search(r'viewBox="0 0 \d+ ([\d.]+)"', picture)[1])
+            Page(str(picture))
+            heights, height = names_in(str(picture)), picture.height
             assert len(heights) == number and min(np.diff(heights)) >= LINE - 0.11
             assert heights[0] >= LINE / 2 and heights[-1] <= height
 
@@ -128,10 +117,12 @@ def test_names_in_pictures_do_not_overlap():
 @pytest.mark.parametrize("size", [1, 20, 60])
 def test_names_are_within_pictures_and_differ(letter, size):
     names = [f"{letter * size}{end}" for end in ("1", "2")]
-    points = [Point(name, 1.0 + number, Estimate(50.0, 40, 60), False) for number, name in enumerate(names)]
-    lines = [(name, [(0, 9.0), (1, 5.0)], False) for name in names]
+    points = [Point(name, 1.0 + number, 50.0, (40, 60)) for number, name in enumerate(names)]
+    lines = [Curve(name, [(0, 9.0), (1, 5.0)]) for name in names]
     for picture in (scatter(points, "ms", "score"), curves(lines, "minutes", "loss"), intervals(points, "score")):
-        shown = re.findall(r'<text class="other" x="([\d.]+)" y="[\d.]+" text-anchor="(\w+)">([^<]+)</text>', picture)
+        shown = re.findall(
+            r'<text class="other" x="([\d.]+)" y="[\d.]+" text-anchor="(\w+)">([^<]+)</text>', str(picture)
+        )
         assert len({text for _, _, text in shown}) == len(names)
         for x, anchor, text in shown:
             width = sum(12.5 if letter == "語" else 7.5 for letter in text)
@@ -143,11 +134,9 @@ def test_points_of_arms_that_are_equally_fast_do_not_overlap():
     rng = random.Random(2)
     for _ in range(40):
         speeds = [rng.choice([1.0, 10.0, 100.0]) for _ in range(rng.randrange(1, 25))]
-        points = [
-            Point(f"arm {number}", speed, Estimate(rng.random(), 0, 1), False) for number, speed in enumerate(speeds)
-        ]
+        points = [Point(f"arm {number}", speed, rng.random(), (0, 1)) for number, speed in enumerate(speeds)]
         across = sorted(
-            float(x) for x in re.findall(r'<circle class="other" cx="([-\d.]+)"', scatter(points, "ms", "y"))
+            float(x) for x in re.findall(r'<circle class="other" cx="([-\d.]+)"', str(scatter(points, "ms", "y")))
         )
         largest = max(map(speeds.count, speeds))
         assert len(across) == len(points)
@@ -159,8 +148,8 @@ def test_marks_of_axes_differ():
     rng = random.Random(3)
     for _ in range(200):
         low = rng.choice([0.0, 70.0, -3.25, 0.001, 12345.0]) + rng.choice([0, rng.random()])
-        y = Estimate(low, low, low + rng.choice([0.0, 1e-12, 1e-5, 0.01, 3.0, 500.0]))
-        picture = intervals([Point("a", 0, y, False)], "score")
+        ends = low, low + rng.choice([0.0, 1e-12, 1e-5, 0.01, 3.0, 500.0])
+        picture = str(intervals([Point("a", 0, low, ends)], "score"))
         marks = re.findall(r'<text class="number"[^>]*>([^<]+)<', picture)
         assert len(set(marks)) == len(marks) >= 2
 

@@ -19,7 +19,6 @@ from unmask.tasks.question_answering import QuestionAnswering
 from unmask.tasks.regression import Regression
 from unmask.tasks.token_classification import TokenClassification
 from unmask.training.machine import choose_machine
-from unmask.training.runs import extras, plots
 from unmask.training.runs.directory import RunDirectory
 from unmask.workflows.distillation import comparison
 from unmask.workflows.distillation.distill import distill
@@ -31,12 +30,10 @@ SMALL = {"layout.length": 48, "batch.tokens": 512, "optimizer.learning_rate": 1e
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    """Short measurements, few resamples, no plots."""
+    """Short measurements, few resamples."""
     monkeypatch.setattr(intervals, "RESAMPLES", 20)
     for name, value in (("SINGLE", 2), ("MANY", 4), ("ROUNDS", 1)):
         monkeypatch.setattr(comparison, name, value)
-    monkeypatch.setattr(plots, "has_matplotlib", lambda: False)
-    monkeypatch.setattr(extras, "event_writer", lambda: None)
 
 
 @pytest.fixture(scope="session")

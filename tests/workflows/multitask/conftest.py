@@ -7,18 +7,10 @@ import torch
 import unmask
 from unmask.families.bert import BertSettings
 from unmask.model.model import Model, save_model
-from unmask.training.runs import extras, plots
 
 HERE = {"device": "cpu", "precision": "float32", "quiet": True}
 SHAPE = BertSettings(layers=2, width=32, heads=2, feed_forward=64, positions=64, init_std=0.2)
 OTHERS = ("river", "house", "teacher", "market", "garden")
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch):
-    """No plots."""
-    monkeypatch.setattr(plots, "has_matplotlib", lambda: False)
-    monkeypatch.setattr(extras, "event_writer", lambda: None)
 
 
 @pytest.fixture(scope="session")

@@ -80,7 +80,7 @@ def check_stages(found, ends=3):
         assert line["loss"] == pytest.approx(total)
 
 
-def test_an_objective_begins_with_its_stage(drawn, run):
+def test_an_objective_begins_with_its_stage(run):
     out = run(read(PAIRS))
     check_stages(lines(out))
     assert all(losses(line) == {"masked_lm", "next_sentence"} for line in lines(out, "heldout"))
@@ -92,7 +92,7 @@ def test_an_objective_begins_with_its_stage(drawn, run):
         in report
     )
     assert "| next_sentence_loss |" in report
-    assert (out / "plots" / "training.png").exists()
+    assert (out / "plots" / "training.svg").exists()
 
 
 def leak(monkeypatch):

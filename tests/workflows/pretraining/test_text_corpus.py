@@ -210,7 +210,7 @@ def test_bad_choices_are_refused(source, tokenizer, tmp_path, options, message):
     assert not (tmp_path / "run" / "text" / "corpus").exists()
 
 
-def test_a_run_that_broke_off_before_its_first_step_was_saved(drawn, prepare, source, tmp_path):
+def test_a_run_that_broke_off_before_its_first_step_was_saved(prepare, source, tmp_path):
     out, recipe = tmp_path / "run", read_recipe("bert-tiny", parse_overrides(SMALL))
     corpus = corpus_from_text([source], recipe, out, report=lambda line: None)
     pretrain_corpus(recipe, corpus, out, quiet=True)

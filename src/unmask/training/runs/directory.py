@@ -6,7 +6,7 @@ RUN/
   metrics.jsonl    one line per step and per evaluation
   usage.json       what each start of the program has used of the machine
   events/          the same for TensorBoard, if it is installed
-  plots/*.png      the same as plots, if matplotlib is installed
+  plots/*.svg      the same as plots
   checkpoints/     see training/checkpoint.py
   text/            tokenizer and corpus, if the run started from raw text
   search/          the short runs by which the learning rate was chosen, if it was searched

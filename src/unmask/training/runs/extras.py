@@ -1,6 +1,6 @@
-"""Optional dependencies of a run, and where its metrics go besides metrics.jsonl.
+"""Where the metrics of a run go besides metrics.jsonl.
 
-The extra `plots` is matplotlib for the plots of a run, and TensorBoard for its events. Other packages can add trackers.
+Events of TensorBoard are written if it is installed (the extra `tensorboard`). Other packages can add trackers.
 Input: the lines of metrics.jsonl. Output: whatever a sink makes of them. A package adds one by an entry point,
 
     [project.entry-points."unmask.metrics_sinks"]
@@ -12,35 +12,13 @@ fails is dropped with a note: it never ends a run.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
 from unmask.support.notices import note
 from unmask.support.plugins import Registry
-
-INSTALL = "pip install 'unmask[plots]'"
-"""Command that installs both."""
-
-
-def has_matplotlib() -> bool:
-    """Return whether matplotlib is installed, without importing it, which takes half a second."""
-    return find_spec("matplotlib") is not None
-
-
-@contextmanager
-def own_backend() -> Iterator[None]:
-    """Import matplotlib without its variable MPLBACKEND: the backend that it names may not exist, and none is used."""
-    before = os.environ.pop("MPLBACKEND", None)
-    try:
-        yield
-    finally:
-        if before is not None:
-            os.environ["MPLBACKEND"] = before
 
 
 def event_writer() -> Any:
@@ -50,15 +28,6 @@ def event_writer() -> Any:
     except Exception:  # a broken installation may raise anything, and the numbers are in metrics.jsonl
         return None
     return SummaryWriter
-
-
-def missing() -> str | None:
-    """Return a message on what a run will not write and what to install for it; None if nothing is missing."""
-    without = [
-        *([] if has_matplotlib() else ["no plots (matplotlib)"]),
-        *([] if event_writer() else ["no TensorBoard events (tensorboard)"]),
-    ]
-    return f"{' and '.join(without)} will be written; to get them: {INSTALL}" if without else None
 
 
 GROUP = "unmask.metrics_sinks"

@@ -1,149 +1,71 @@
-"""Plots of the metrics of a run, or of several runs."""
+"""Plots of the metrics of a run, or of several runs, as SVG."""
 
 from __future__ import annotations
 
-import io
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from unmask.support.durable import replace_file
 from unmask.support.errors import UserError, nearest
+from unmask.support.pictures import Curve, Picture, curves, matrix, write
 from unmask.training.runs.directory import RunDirectory
-from unmask.training.runs.extras import INSTALL, has_matplotlib, own_backend
 from unmask.training.runs.summary import Summary, metric_names
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-BLUE, ORANGE, GREY = "#2f6db3", "#d9722e", "#8a8a8a"
 OVER = {
     "steps": ("step", 1, "steps"),
     "tokens": ("tokens", 1e6, "million tokens"),
     "minutes": ("seconds", 60, "minutes"),
 }
 """Horizontal axes of plots of several runs: key in a training line of metrics.jsonl, divisor, axis label."""
-
-
-FORMATS: dict[str, dict[str, None]] = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
-"""Suffixes of plots, with the metadata that is not written, as it differs each time."""
-
-
-def figure(columns: int, *, width: float = 5.0, height: float = 3.6) -> tuple[Figure, list[Axes]]:
-    """Return an empty figure with some panels side by side.
-
-    Raises:
-        UserError: matplotlib is not installed.
-    """
-    if not has_matplotlib():
-        raise UserError("plots need matplotlib, which is not installed", remedy=INSTALL)
-    with own_backend():
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-
-    drawing = Figure(figsize=(width * columns, height), dpi=120, layout="constrained")
-    FigureCanvasAgg(drawing)  # whatever backend is configured
-    panels = list(np.atleast_1d(drawing.subplots(1, columns)))
-    for panel in panels:
-        panel.spines[["top", "right"]].set_visible(False)
-        panel.grid(alpha=0.25)
-    return drawing, panels
-
-
-def save(drawing: Figure, path: Path) -> None:
-    """Write a figure atomically, in the format of the suffix, one of `FORMATS`; the same figure has the same bytes."""
-    from matplotlib import rc_context
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    content = io.BytesIO()
-    with rc_context({"svg.hashsalt": path.stem}):
-        drawing.savefig(content, format=path.suffix[1:], metadata=FORMATS[path.suffix])
-    replace_file(path, content.getvalue())
-
-
-def try_to_draw(draw: Callable[[], None], say: Callable[[str], None]) -> None:
-    """Draw a plot of results that are already saved; a failure is only reported in a line.
-
-    Args:
-        draw: draws and saves the plot; not called if matplotlib is not installed (`extras.missing` reports that).
-        say: prints a line.
-    """
-    if not has_matplotlib():
-        return
-    try:
-        draw()
-    except Exception as error:  # whatever a drawing library raises
-        reason = str(error).partition("\n")[0]
-        say(f"a plot could not be drawn; everything else is saved ({type(error).__name__}: {reason})")
+HUES = ("#2f6db3", "#d9722e", "#3a8f3a", "#b8383d", "#7d5ba6", "#8a6150", "#c95f9f", "#6b6b6b", "#a0a028", "#2ba3b5")
+"""Colors of several runs; more runs have them again."""
 
 
 def plot_training(run: RunDirectory) -> None:
-    """Draw plots/training.png: loss and each objective's accuracy over tokens; dashed: a constant prediction."""
+    """Draw plots/training.svg: loss and each objective's accuracy over tokens; dashed: a constant prediction."""
     train, heldout = run.read_metrics("train"), run.read_metrics("heldout")
-    if not train:
-        return
     baselines = run.read_metrics("baseline")
     names = [name for name in metric_names(train) if name.endswith("_accuracy")]  # also those of earlier stages
-    drawing, panels = figure(1 + len(names))
-    for panel, name in zip(panels, ["loss", *names], strict=True):
-        x, y = _points(train, name, "tokens")
-        panel.plot(_smooth(x / 1e6), _smooth(y), color=GREY, label="training")
-        x, y = _points(heldout, name, "tokens")
-        if len(x):
-            panel.plot(x / 1e6, y, color=BLUE, marker="o", markersize=3, label="held out")
-        for line in baselines:
-            if name in line:
-                panel.axhline(line[name], color=ORANGE, linestyle="--", label=f"constant prediction: {line[name]:.3f}")
-        x, y = _points(heldout, f"{name.removesuffix('_accuracy')}_baseline", "tokens")
-        if len(x):
-            panel.plot(x / 1e6, y, color=ORANGE, linestyle="--", label=f"constant prediction: {y[-1]:.3f}")
-        panel.set_xlabel("million tokens")
-        panel.set_title(_title(name))
-        panel.legend(frameon=False, fontsize=8)
-    save(drawing, run.plots / "training.png")
+    panels = [_panel(name, train, heldout, baselines) for name in ("loss", *names)]
+    if drawn := [panel for panel in panels if panel]:
+        write(run.plots / "training.svg", *drawn)
 
 
-def can_draw(labels: Sequence[str]) -> bool:
-    """Return whether matplotlib's font has all characters of some labels; not if its configuration is broken."""
-    try:
-        with own_backend():
-            from matplotlib.font_manager import FontProperties, findfont, get_font
-
-        font = get_font(findfont(FontProperties()))
-    except Exception:  # of a configuration file, for example
-        return False
-    return all(font.get_char_index(ord(character)) > 0 for label in labels for character in label)
+def _panel(
+    name: str,
+    train: Sequence[Mapping[str, Any]],
+    heldout: Sequence[Mapping[str, Any]],
+    baselines: Sequence[Mapping[str, Any]],
+) -> Picture | None:
+    """Return the curves of a metric over tokens; None: it has none."""
+    x, y = _points(train, name, "tokens")
+    lines = [Curve("training", _pairs(_smooth(x / 1e6), _smooth(y)), "pale")] if len(x) else []
+    held, scores = _points(heldout, name, "tokens")
+    if len(held):
+        lines.append(Curve(f"held out: {scores[-1]:.3f}", _pairs(held / 1e6, scores), "best", dots=True))
+    if not lines:
+        return None
+    last = max(x for line in lines for x, _ in line.points)
+    constants = [((0.0, line[name]), (last, line[name])) for line in baselines if name in line]
+    known, values = _points(heldout, f"{name.removesuffix('_accuracy')}_baseline", "tokens")
+    for points in (*constants, *([_pairs(known / 1e6, values)] if len(known) else [])):
+        lines.append(Curve(f"constant prediction: {points[-1][1]:.3f}", points, "constant"))
+    return curves(lines, "million tokens", _title(name))
 
 
 def plot_confusion(labels: Sequence[str], counts: np.ndarray, path: Path) -> None:
     """Draw a confusion matrix: rows are gold labels, columns predicted labels.
-
-    If the font cannot draw the labels, they are numbered from 1; report.md lists the numbers.
 
     Args:
         labels: the labels in order.
         counts: confusion matrix, (labels, labels).
         path: path of the plot.
     """
-    size = max(3.2, 0.6 * len(labels) + 1.8)
-    drawing, (panel,) = figure(1, width=size, height=size)
-    panel.grid(False)
-    shares = counts / np.maximum(1, counts.sum(1, keepdims=True))
-    panel.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-    names = labels if can_draw(labels) else [str(number) for number in range(1, len(labels) + 1)]
-    panel.set_xticks(range(len(labels)), names, rotation=30, ha="right")
-    panel.set_yticks(range(len(labels)), names)
-    panel.set_xlabel("predicted")
-    panel.set_ylabel("true")
-    if len(labels) <= 20:
-        for row, column in np.ndindex(counts.shape):
-            color = "white" if shares[row, column] > 0.5 else "black"
-            panel.text(column, row, f"{counts[row, column]}", ha="center", va="center", color=color)
-    save(drawing, path)
+    write(path, matrix(labels, counts.tolist(), "predicted", "true"))
 
 
 def draw_runs(runs: Sequence[Summary], path: str | Path, *, metric: str = "loss", over: str = "tokens") -> None:
@@ -156,27 +78,24 @@ def draw_runs(runs: Sequence[Summary], path: str | Path, *, metric: str = "loss"
         over: horizontal axis, a key of `OVER`.
 
     Raises:
-        UserError: a run has not logged the metric, or matplotlib is not installed.
+        UserError: a run has not logged the metric.
     """
-    drawing, (panel,) = figure(1, width=8.5, height=4.8)
-    from matplotlib import colormaps
-
-    count = len(runs)
-    colors = colormaps["tab10"](range(count)) if count <= 10 else colormaps["turbo"](np.linspace(0.05, 0.95, count))
-    scored = False
-    for run, name, color in zip(runs, _names([run.path for run in runs]), colors, strict=True):
+    lines = []
+    for number, (run, name) in enumerate(zip(runs, _names([run.path for run in runs]), strict=True)):
         _check_metric(run, metric)
-        x, y = _points(run.heldout, metric, "step")
-        if len(x):
-            scored, label = True, f"{name}: {y[-1]:.3f}"
-            panel.plot(_axis_values(run, over, x), y, color=color, marker="o", markersize=3, label=label)
-        style = {"alpha": 0.35} if len(x) else {"label": name}
+        color, (x, y) = HUES[number % len(HUES)], _points(run.heldout, metric, "step")
+        if scored := len(x) > 0:
+            shown = f"{name}: {y[-1]:.3f}"
+            lines.append(Curve(shown, _pairs(_axis_values(run, over, x), y), color=color, dots=True))
         x, y = _points(run.train, metric, "step")
-        panel.plot(_smooth(_axis_values(run, over, x)), _smooth(y), color=color, **style)
-    panel.set(xlabel=OVER[over][2], title=_title(metric))
-    key = "dots: held out, with its last value\npale: training, smoothed" if scored else "training, smoothed"
-    drawing.legend(loc="outside right upper", frameon=False, fontsize=8, title=key, title_fontsize=8, alignment="left")
-    save(drawing, Path(path))
+        if len(x):
+            points = _pairs(_smooth(_axis_values(run, over, x)), _smooth(y))
+            lines.append(Curve("" if scored else name, points, "pale" if scored else "other", color))
+    write(Path(path), curves(lines, OVER[over][2], _title(metric)))
+
+
+def _pairs(x: np.ndarray, y: np.ndarray) -> list[tuple[float, float]]:
+    return list(zip(x.tolist(), y.tolist(), strict=True))
 
 
 def _check_metric(run: Summary, metric: str) -> None:
@@ -195,8 +114,9 @@ def _axis_values(run: Summary, over: str, steps: np.ndarray) -> np.ndarray:
 
 
 def _points(lines: Sequence[Mapping[str, Any]], name: str, over: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return x and y of the lines that have a value (the loss of a skipped step is null)."""
-    pairs = [(line[over], line[name]) for line in lines if isinstance(line.get(name), int | float)]
+    """Return x and y of the lines that have a finite value (the loss of a skipped step is null)."""
+    values = [(line[over], line.get(name)) for line in lines]
+    pairs = [(at, value) for at, value in values if isinstance(value, int | float) and isfinite(value)]
     x, y = np.array(pairs, dtype=float).reshape(-1, 2).T
     return x, y
 

@@ -14,7 +14,7 @@ from unmask.support.messages import argument, call, in_command, rendered
 from unmask.support.model_card import Card
 from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.display import Display, RunProgress, duration
-from unmask.training.runs.plots import FORMATS, can_draw, draw_runs
+from unmask.training.runs.plots import draw_runs
 from unmask.training.runs.summary import find_runs, read_run, read_seeds, run_page, runs_table, seeds_page
 from unmask.training.runs.usage import check_price, describe_usage
 
@@ -70,15 +70,15 @@ def plot_runs(
 
     Args:
         runs: run directories.
-        out: image to write, FILE.png, FILE.pdf or FILE.svg.
+        out: image to write, FILE.svg.
         metric: name of the metric in metrics.jsonl.
         over: horizontal axis.
 
     Raises:
-        UserError: there is no such run, it has not logged the metric, or matplotlib is not installed.
+        UserError: there is no such run, it has not logged the metric, or the image has another suffix.
     """
-    if Path(out).suffix not in FORMATS:
-        raise UserError("the plot is written as PNG, PDF or SVG", file=out, remedy="name it FILE.png")
+    if Path(out).suffix != ".svg":
+        raise UserError("plots are written as SVG", file=out, remedy="name it FILE.svg")
     paths: list[Path] = []
     for path in map(Path, as_files(runs)):
         seeds = read_seeds(path)
@@ -169,10 +169,7 @@ def finetuning_report(
         lines += [f"| {names[name]} | {value:.2f} |" for name, value in metrics.items()]
         lines += _told(result)
         lines += _by_label(result.get("by_label", {}))
-        if confusion := _plot(run, "confusion"):
-            lines += confusion
-            if not can_draw(labels):
-                lines += ["", *(f"{number}: {label}  " for number, label in enumerate(labels, 1))]
+        lines += _plot(run, "confusion")
     lines += [
         *_plot(run, "training"),
         *_usage(
@@ -261,7 +258,7 @@ def _by_label(scores: Mapping[str, Mapping[str, float]]) -> list[str]:
 
 def _plot(run: RunDirectory, name: str) -> list[str]:
     """Return the lines that show a plot, or none if it was not drawn."""
-    return ["", f"![{name}](plots/{name}.png)"] if (run.plots / f"{name}.png").exists() else []
+    return ["", f"![{name}](plots/{name}.svg)"] if (run.plots / f"{name}.svg").exists() else []
 
 
 def _totals(run: RunDirectory, progress: RunProgress) -> str:

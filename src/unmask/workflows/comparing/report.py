@@ -15,18 +15,18 @@ import msgspec
 from unmask.support.durable import only_writer, replace_file
 from unmask.support.errors import counted
 from unmask.support.html_page import html_page
+from unmask.support.pictures import STYLE, Curve, Picture, Point, curves, intervals, scatter
 from unmask.training.runs.display import duration
 from unmask.workflows.comparing.cells import BITS
 from unmask.workflows.comparing.design import combined
 from unmask.workflows.comparing.outcome import ArmOutcome, Estimate, Outcome, Prospect, TaskScore
-from unmask.workflows.comparing.pictures import Point, curves, intervals, scatter
 
 MAX_LABELS = 10
 """Maximum number of labels of a task whose scores are shown; report.json has all."""
 BARS = "Bars are 95 % intervals over seeds and test examples."
 CHANGES = ("factor", "value", "change", "interval")
 """Heads of the table of effects."""
-STYLE = resources.files("unmask.workflows.comparing") / "page" / "report.css"
+PAGE_STYLE = resources.files("unmask.workflows.comparing") / "page" / "report.css"
 
 
 def write_report(outcome: Outcome, out: Path) -> None:
@@ -173,7 +173,7 @@ def as_page(outcome: Outcome) -> str:
     parts.append(f'<p class="muted">{escape(_about(outcome))}</p>')
     for task in outcome.tasks if len(outcome.tasks) > 1 else ():
         points = [
-            Point(arm.name, 0, arm.scores[task].score, arm.name in outcome.best) for arm in scored if task in arm.scores
+            _point(arm.name, arm.scores[task].score, arm.name in outcome.best) for arm in scored if task in arm.scores
         ]
         if points:
             title = f"{task}, {outcome.tasks[task].metric.replace('_', ' ')}"
@@ -193,12 +193,12 @@ def as_page(outcome: Outcome) -> str:
 def report_page(title: str, parts: Iterable[str]) -> str:
     """Return the page of a report, given the HTML of what it consists of."""
     content = "\n".join(["<main>", f"<h1>{escape(title)}</h1>", *parts, "</main>"])
-    return html_page(title, STYLE.read_text(encoding="utf8"), content)
+    return html_page(title, PAGE_STYLE.read_text(encoding="utf8") + STYLE, content)
 
 
 def _quality_and_cost(outcome: Outcome, scored: Sequence[ArmOutcome]) -> list[str]:
     timed = [
-        Point(arm.name, arm.engine_latency, arm.score, arm.name in outcome.best)
+        _point(arm.name, arm.score, arm.name in outcome.best, arm.engine_latency)
         for arm in scored
         if arm.engine_latency and arm.score is not None
     ]
@@ -210,7 +210,7 @@ def _quality_and_cost(outcome: Outcome, scored: Sequence[ArmOutcome]) -> list[st
     if timed:
         caption = f"{BARS} The dashed line is the Pareto front. Arms that are equally fast stand side by side."
         return [figure(scatter(timed, "milliseconds for one text, fastest engine here", title), caption)]
-    points = [Point(arm.name, 0, arm.score, arm.name in outcome.best) for arm in scored if arm.score is not None]
+    points = [_point(arm.name, arm.score, arm.name in outcome.best) for arm in scored if arm.score is not None]
     return [figure(intervals(points, title), BARS)] if points else []
 
 
@@ -255,7 +255,7 @@ def _effects(outcome: Outcome) -> list[str]:
     if not outcome.effects:
         return []
     points = [
-        Point(f"{effect.factor}: {effect.value}", 0, effect.change, effect.change.low > 0 or effect.change.high < 0)
+        _point(f"{effect.factor}: {effect.value}", effect.change, effect.change.low > 0 or effect.change.high < 0)
         for effect in outcome.effects
     ]
     picture = figure(intervals(points, f"change of the {_changed(outcome)}"), _compared(outcome))
@@ -283,7 +283,7 @@ def _prospects(outcome: Outcome) -> list[str]:
     parts = []
     for task in dict.fromkeys(each.task for each in outcome.prospects):
         points = [
-            Point(f"{each.arm}, {each.times:g} times", 0, each.score, False)
+            _point(f"{each.arm}, {each.times:g} times", each.score, False)
             for each in outcome.prospects
             if each.task == task
         ]
@@ -300,14 +300,14 @@ def _by_examples(outcome: Outcome) -> list[str]:
     parts = []
     for name, tasks in outcome.by_examples.items():
         lines = [
-            (
+            Curve(
                 arm.name,
                 [(outcome.tasks[task].trained_on, arm.scores[task].score.mean) for task in tasks if task in arm.scores],
-                arm.name in outcome.best,
+                _kind(arm.name in outcome.best),
             )
             for arm in outcome.arms
         ]
-        if lines := [line for line in lines if len(line[1]) > 1]:
+        if lines := [line for line in lines if len(line.points) > 1]:
             metric = next(outcome.tasks[task].metric for task in tasks if task in outcome.tasks)
             picture = curves(lines, "training examples", metric.replace("_", " "))
             parts += [f"<h2>{escape(name)}, by the number of labels</h2>", figure(picture, "Means over seeds.")]
@@ -334,14 +334,14 @@ def _looks(outcome: Outcome) -> list[str]:
 
 def _curves(outcome: Outcome) -> list[str]:
     lines = [
-        (arm.name, [(minutes, loss) for minutes, _, loss in arm.curve], arm.name in outcome.best)
+        Curve(arm.name, [(minutes, loss) for minutes, _, loss in arm.curve], _kind(arm.name in outcome.best))
         for arm in outcome.arms
         if len(arm.curve) > 1
     ]
     if not lines:
         return []
     caption = "Losses of different objectives and vocabularies cannot be compared with each other, only their courses."
-    if any(points[-1][0] == points[-2][0] for _, points, _ in lines):
+    if any(line.points[-1][0] == line.points[-2][0] for line in lines):
         caption += " A line that ends upright ends with the loss of the model that is kept, an average of weights."
     return ["<h2>Learning curves</h2>", figure(curves(lines, "minutes", "held-out loss"), caption)]
 
@@ -432,9 +432,17 @@ def _estimate(estimate: Estimate, digits: int = 1) -> str:
     return f"{mean} ({low} to {high})"
 
 
-def figure(picture: str, caption: str) -> str:
+def figure(picture: Picture, caption: str) -> str:
     """Return a picture with a caption; on narrow screens it is scrolled."""
     return f'<figure><div class="scroll">{picture}</div><figcaption>{escape(caption)}</figcaption></figure>'
+
+
+def _point(name: str, score: Estimate, stands_out: bool, x: float = 0) -> Point:
+    return Point(name, x, score.mean, (score.low, score.high), _kind(stands_out))
+
+
+def _kind(stands_out: bool) -> str:
+    return "best" if stands_out else "other"
 
 
 def _class(number: int) -> str:

@@ -14,8 +14,8 @@ from unmask.data.corpus.repeats import Repeated
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError, counted, printable
 from unmask.support.messages import argument, in_command, rendered
+from unmask.support.pictures import histogram
 from unmask.training.runs.display import Display
-from unmask.workflows.comparing.pictures import histogram
 from unmask.workflows.comparing.report import figure, report_page
 from unmask.workflows.corpora.advice import Advice, advise, percent, short
 from unmask.workflows.corpora.survey import Survey, survey

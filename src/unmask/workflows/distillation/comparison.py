@@ -1,12 +1,11 @@
 """What a student costs and is worth, beside its teacher and the same student without a teacher.
 
-Input: the models, and texts. Output: RUN/comparison.json, a table in RUN/report.md and RUN/plots/comparison.png. Times
+Input: the models, and texts. Output: RUN/comparison.json, a table in RUN/report.md and RUN/plots/comparison.svg. Times
 are those of this machine in float32, the best of several rounds: the median of single texts, and many texts together.
 """
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,8 +29,8 @@ from unmask.objectives.learner import Learner
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import BuildContext
 from unmask.support.durable import only_writer, replace_file
+from unmask.support.pictures import Point, scatter, write
 from unmask.training.machine import Machine
-from unmask.training.runs.plots import BLUE, GREY, ORANGE, figure, save, try_to_draw
 from unmask.training.runs.report import write_section
 
 HEADING = "## Teacher and student"
@@ -44,7 +43,6 @@ SINGLE, MANY = 50, 256
 ROUNDS = 4
 MASKED_ACCURACY = "accuracy at masked tokens"
 """Share of the masked tokens that are predicted, in percent."""
-COLORS = {"teacher": GREY, "student": BLUE, "without a teacher": ORANGE}
 
 
 class ComparedModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,10 +135,10 @@ def write_comparison(run: Path, models: Sequence[ComparedModel], say: Callable[[
     """Write comparison.json, and add the table and the plot to the report."""
     with only_writer(run / FILE):
         replace_file(run / FILE, msgspec.json.format(msgspec.json.encode(models)))
-        lines, path = table(models), run / "plots" / "comparison.png"
+        lines = table(models)
         if any(model.score is not None for model in models):
-            try_to_draw(lambda: plot(models, path), say)
-        lines += ["", "![quality over latency](plots/comparison.png)"] if path.exists() else []
+            plot(models, run / "plots" / "comparison.svg")
+            lines += ["", "![quality over latency](plots/comparison.svg)"]
         write_section(run / "report.md", HEADING, lines)
         for line in summary(models):
             say(line)
@@ -182,17 +180,15 @@ def summary(compared: Sequence[ComparedModel]) -> list[str]:
 
 
 def plot(models: Sequence[ComparedModel], path: Path) -> None:
-    """Draw the scores of models over the time of one text."""
-    drawing, (panel,) = figure(1)
-    for model in models:
-        score = math.nan if model.score is None else model.score
-        low, high = model.interval or (score, score)
-        error = np.array([[score - low], [high - score]])
-        panel.errorbar(model.milliseconds, score, error, fmt="o", color=COLORS[model.name], label=model.name, capsize=3)
-    panel.set(xlabel="milliseconds of one text", ylabel=next((model.metric for model in models if model.metric), ""))
-    panel.set_xlim(left=0)
-    panel.legend(frameon=False, fontsize=8)
-    save(drawing, path)
+    """Draw the scores of models that have one over the time of one text."""
+    points = [
+        Point(
+            model.name, model.milliseconds, model.score, model.interval, "best" if model.name == "student" else "other"
+        )
+        for model in models
+        if model.score is not None
+    ]
+    write(path, scatter(points, "milliseconds of one text", next(model.metric for model in models if model.metric)))
 
 
 def _masked(learner: Learner, batches: Sequence[Batch], machine: Machine) -> tuple[np.ndarray, np.ndarray]:

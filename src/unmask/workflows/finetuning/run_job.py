@@ -40,7 +40,7 @@ from unmask.training.processes import Processes
 from unmask.training.restoring import open_run
 from unmask.training.runs.directory import FEATURES, FOLDS, RunDirectory
 from unmask.training.runs.display import Display
-from unmask.training.runs.plots import plot_confusion, plot_training, try_to_draw
+from unmask.training.runs.plots import plot_confusion, plot_training
 from unmask.training.runs.report import finetuning_report, metric_name
 from unmask.training.settings import FEWEST_EVALUATIONS, FORWARDS_PER_STEP, TrainingSettings
 from unmask.workflows.finetuning.announcements import (
@@ -266,15 +266,13 @@ def _finish(
     with replaced_directory(run.model) as aside:
         save_trained(aside, ready, model, result)
     shutil.rmtree(run.plots, ignore_errors=True)  # plots of an earlier end of the run
-    run.report(finetuning_report(run, recipe.task.card, data.labels, progress, trained_on, result))
     for folder in (FEATURES, FOLDS):
         shutil.rmtree(run.path / folder, ignore_errors=True)
     replace_file(run.path / SCORES, msgspec.json.format(msgspec.json.encode(result)))
     if "confusion" in result:
-        counts = np.array(result["confusion"])
-        try_to_draw(lambda: plot_confusion(model.labels, counts, run.plots / "confusion.png"), display.say)
-    try_to_draw(lambda: plot_training(run), display.say)
-    run.report(finetuning_report(run, recipe.task.card, data.labels, progress, trained_on, result))  # with the plots
+        plot_confusion(model.labels, np.array(result["confusion"]), run.plots / "confusion.svg")
+    plot_training(run)
+    run.report(finetuning_report(run, recipe.task.card, data.labels, progress, trained_on, result))
     return result
 
 

@@ -38,7 +38,7 @@ from unmask.training.processes import Processes
 from unmask.training.restoring import open_run
 from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.display import Display
-from unmask.training.runs.plots import plot_training, try_to_draw
+from unmask.training.runs.plots import plot_training
 from unmask.training.runs.report import TaskSummary, multitask_report, write_section
 from unmask.workflows.finetuning.announcements import describe_overfitting
 from unmask.workflows.finetuning.job import FinetuningJob, InitialModel
@@ -282,7 +282,7 @@ def _finish(
         write_tasks(aside, mixture.parts)
     replace_file(run.path / SCORES, msgspec.json.format(msgspec.json.encode(scores)))
     shutil.rmtree(run.plots, ignore_errors=True)  # plots of an earlier end of the run
-    try_to_draw(lambda: plot_training(run), display.say)
+    plot_training(run)
     run.report(multitask_report(run, summaries, progress))
     for name, result in scores.items():
         shown = ", ".join(f"{metric} {value:.2f}" for metric, value in result["metrics"].items())

@@ -38,7 +38,7 @@ from unmask.training.processes import Processes
 from unmask.training.restoring import open_run
 from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.display import Display
-from unmask.training.runs.plots import plot_training, try_to_draw
+from unmask.training.runs.plots import plot_training
 from unmask.training.runs.report import Remarks, pretraining_report
 from unmask.training.settings import BudgetSettings
 from unmask.workflows.pretraining.checks import (
@@ -326,9 +326,8 @@ def _finish(
         )
         save_model(aside, model, model_card(recipe.name, about, metrics, origin))
     shutil.rmtree(run.plots, ignore_errors=True)  # from before the run was extended
+    plot_training(run)
     run.report(pretraining_report(run, recipe.name, progress, remarks))
-    try_to_draw(lambda: plot_training(run), display.say)
-    run.report(pretraining_report(run, recipe.name, progress, remarks))  # again, with the plot
     return remarks
 
 
