@@ -18,7 +18,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from unmask.support import __version__
-from unmask.support.errors import InputWarning, UnmaskError, UserError
+from unmask.support.errors import InputNote, InputWarning, UnmaskError, UserError
 
 if TYPE_CHECKING:
     from unmask.data.corpus.corpus import open_corpus
@@ -119,6 +119,7 @@ _MODULES = {
 }
 
 __all__ = [
+    "InputNote",
     "InputWarning",
     "Predictor",
     "TextClassifier",

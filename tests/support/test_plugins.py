@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from unmask.data.batches.layout import LayoutSettings, SingleSettings
 from unmask.families.bert import BERT
 from unmask.families.checkpoints.huggingface import by_model_type
 from unmask.families.roberta import ROBERTA
 from unmask.support.errors import UserError
-from unmask.support.plugins import Registry
+from unmask.support.plugins import Registry, misspelt_members
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "unmask-structbert"
@@ -289,6 +290,27 @@ assert first.weight.equal(second.weight) and first.bias.equal(second.bias)
             "    def build(self, context) -> Head: ...",
             "'mine' of the package unmask-toys lacks Head.score; define what its base class declares",
         ),
+        (  # the name of the method in an earlier version
+            "from unmask.data.batches.layout import LayoutSettings\n"
+            "class Base(LayoutSettings):\n"
+            "    def sample(self, frame, texts, labels): ...\n"
+            "class It(Base, tag='mine'):\n"
+            "    def cut(self, frame, documents, indices, rng): ...\n"
+            "    def cuts_of_one(self): ...",
+            "'mine' of the package unmask-toys defines It.sample, which nothing calls; name it samples, as its base",
+        ),
+        (
+            "from unmask.objectives.objective import Objective, ObjectiveSettings\n"
+            "class Head(Objective):\n"
+            "    def prepare(self, sample, name): ...\n"
+            "    def predict(self, encoder, encoded, batch): ...\n"
+            "    def forward_flops(self, encoder, batch): ...\n"
+            "    def score(self, predicted, batch): ...\n"
+            "    def warning(self, name, metrics): ...\n"
+            "class It(ObjectiveSettings):\n"
+            "    def build(self, context) -> Head: ...",
+            "'mine' of the package unmask-toys defines Head.warning, which nothing calls; name it warnings",
+        ),
     ],
 )
 def test_errors_in_a_plugin_are_raised_on_access(tmp_path, monkeypatch, module, message):
@@ -303,6 +325,15 @@ def test_errors_in_a_plugin_are_raised_on_access(tmp_path, monkeypatch, module, 
     assert str(error.value).startswith(message)
     with pytest.raises(KeyError):
         table["another"]
+
+
+def test_a_part_that_knows_both_names_defines_its_own_member():
+    class Both(LayoutSettings):
+        def sample(self): ...
+
+        def samples(self, frame, texts, labels): ...
+
+    assert misspelt_members(Both) == {} and misspelt_members(SingleSettings) == {}
 
 
 def test_a_name_that_is_taken_is_refused(tmp_path):

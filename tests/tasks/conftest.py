@@ -8,6 +8,7 @@ from unmask.data.labelled.labelled_file import Row
 from unmask.objectives.learner import joint_gradients
 from unmask.recipes.recipe import FinetuningRecipe, read_recipe
 from unmask.support.settings import convert, parse_overrides, put, write
+from unmask.tasks.holding_out import parted
 from unmask.workflows.finetuning.finetune import finetune
 
 
@@ -85,3 +86,8 @@ def assert_gradient_of_the_whole_step(learner, part, samples):
     for name, value in learner.named_parameters():
         if name in whole:
             torch.testing.assert_close(value.grad, whole[name], rtol=1e-3, atol=1e-4)
+
+
+def hold_out(task, examples, seed, notes=None):
+    """Return the examples to train on and those to evaluate on, as a task divides them."""
+    return parted(examples, task.choose_held(examples, task.identities(examples), seed, notes))

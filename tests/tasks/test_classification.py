@@ -23,6 +23,8 @@ from unmask.tasks.mistakes import worst_first
 from unmask.training.machine import Machine
 from unmask.workflows.finetuning.finetune import finetune
 
+from .conftest import hold_out
+
 TASK = Classification()
 CPU = Machine(torch.device("cpu"), "float32")
 
@@ -96,13 +98,13 @@ def test_truncation_keeps_the_beginning(tokenizer):
 
 def test_a_tenth_of_each_label_is_held_out():
     rows = make(["a"] * 100 + ["b"] * 30)
-    train, held = TASK.hold_out(rows, seed=0)
+    train, held = hold_out(TASK, rows, seed=0)
     assert sorted(row.line for row in train + held) == [row.line for row in rows]
     assert [row.values["label"] for row in held] == ["a"] * 10 + ["b"] * 3
-    assert TASK.hold_out(rows, seed=0)[1] == held
-    assert TASK.hold_out(rows, seed=1)[1] != held
+    assert hold_out(TASK, rows, seed=0)[1] == held
+    assert hold_out(TASK, rows, seed=1)[1] != held
     with pytest.raises(UserError, match="too few to hold out a tenth"):
-        TASK.hold_out(make(["a", "b"]), seed=0)
+        hold_out(TASK, make(["a", "b"]), seed=0)
 
 
 @pytest.fixture(scope="module")

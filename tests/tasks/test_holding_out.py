@@ -32,6 +32,8 @@ from unmask.tasks.question_answering import QuestionAnswering
 from unmask.tasks.rows import texts_of
 from unmask.tasks.token_classification import TokenClassification
 
+from .conftest import hold_out
+
 SPELLINGS = ("{}", "{}!", " {}", "{}\u200b", "\u00ab{}\u00bb")
 
 
@@ -170,7 +172,7 @@ def sentences(sizes, marked=True):
 @pytest.mark.parametrize(("sizes", "documents"), [((5, 900, 5, 5, 5, 5), 5), ((10,) * 30, 3), ((100, 100, 30, 20), 1)])
 def test_documents_are_held_out_by_their_sentences(sizes, documents):
     notes = []
-    train, held = TokenClassification().hold_out(sentences(sizes), 0, notes)
+    train, held = hold_out(TokenClassification(), sentences(sizes), 0, notes)
     assert {it.document for it in train}.isdisjoint(it.document for it in held)
     assert len({it.document for it in held}) == documents
     assert len(held) <= 0.2 * sum(sizes)
@@ -181,18 +183,18 @@ def test_documents_are_held_out_by_their_sentences(sizes, documents):
 def test_of_documents_that_are_too_large_sentences_are_held_out_and_that_is_said(sizes):
     notes = []
     examples = sentences(sizes)
-    train, held = TokenClassification().hold_out(examples, 0, notes)
+    train, held = hold_out(TokenClassification(), examples, 0, notes)
     assert (len(held), len(train) + len(held)) == (sum(sizes) // 10, sum(sizes))
     (note,) = notes
     assert note.startswith(f"{sum(sizes)} sentences are in {len(sizes)} document")
-    assert TokenClassification().hold_out(examples, 0) == (train, held)
+    assert hold_out(TokenClassification(), examples, 0) == (train, held)
 
 
 def test_questions_about_passages_that_differ_in_spaces_stay_together():
     task = QuestionAnswering()
     passages = [f"{start}passage {number}" for number, start in product(range(40), ("", " "))]
     examples = [task.pose(f"What is {number}?", passage) for number, passage in enumerate(passages)]
-    train, held = task.hold_out(examples, 0)
+    train, held = hold_out(task, examples, 0)
     assert {it.passage.strip() for it in train}.isdisjoint(it.passage.strip() for it in held)
     assert len(held) == 8
     assert task.texts(examples[3]) == ("What is 3?", " passage 1")

@@ -19,6 +19,8 @@ from unmask.tasks.rows import texts_of
 from unmask.tasks.sparse import Sparse
 from unmask.tasks.text_pairs import POOL, TIE, rank_pairs
 
+from .conftest import hold_out
+
 WANTED = [("a", "b", "c", "d"), ("e", "f", "g", "h")]
 
 
@@ -149,7 +151,7 @@ def test_pairs_with_different_negatives_are_the_same_pair(task, tmp_path):
     rows = [{"anchor": f"q {n}", "positive": f"p {n}", "negative": f"né {n + k}"} for n in range(40) for k in (1, 2, 3)]
     path.write_text("\n".join(map(json.dumps, rows)))
     examples = task.read([path], columns={})
-    train, held = (list(map(texts_of, part)) for part in task.hold_out(examples, 0))
+    train, held = (list(map(texts_of, part)) for part in hold_out(task, examples, 0))
     assert len(held) == 12 and len({texts[:2] for texts in held}) == 4
     assert not {texts[:2] for texts in held} & {texts[:2] for texts in train}
     first, second = task.identities(examples[::3]), task.identities(examples[1::3])

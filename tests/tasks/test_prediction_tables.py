@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from openpyxl.utils.escape import unescape
 
 from unmask.data.labelled.columns import Fields
 from unmask.data.labelled.label_cells import is_written
@@ -18,7 +19,7 @@ from unmask.inference.stream import check_table
 from unmask.support.errors import UserError
 from unmask.tasks.classification import Classification, Prediction
 from unmask.tasks.multi_label import Labels, MultiLabel
-from unmask.tasks.prediction_tables import as_row, with_columns, write_table
+from unmask.tasks.prediction_tables import TABLES, as_row, with_columns, write_table
 from unmask.tasks.question_answering import QuestionAnswering
 from unmask.tasks.regression import Regression
 from unmask.tasks.spans import Spans
@@ -48,11 +49,14 @@ def predicted(rows):
 def read(content, suffix):
     if suffix == ".parquet":
         return pd.read_parquet(io.BytesIO(content))
+    if suffix == ".xlsx":
+        found = pd.read_excel(io.BytesIO(content), dtype=str, keep_default_na=False)
+        return found.map(unescape)  # as Excel does
     return pd.read_csv(io.BytesIO(content), sep="\t" if suffix == ".tsv" else ",", dtype=str, keep_default_na=False)
 
 
 @pytest.mark.seeds(20)
-@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
+@pytest.mark.parametrize("suffix", TABLES)
 def test_tables_have_the_columns_of_the_input_and_of_the_prediction(seed, suffix, tmp_path):
     given = table(seed, [text for text in TEXTS if not set(text) & {*'\r\n"'}] if suffix == ".tsv" else TEXTS)
     given.to_csv(tmp_path / "a.csv", index=False, lineterminator="\r\n")  # which quotes lone carriage returns
@@ -68,7 +72,7 @@ def test_tables_have_the_columns_of_the_input_and_of_the_prediction(seed, suffix
     assert [cell in (True, "True") for cell in found["cut"]] == [row.line % 3 == 0 for row in rows]
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
+@pytest.mark.parametrize("suffix", TABLES)
 def test_columns_that_the_first_row_lacks_are_written(suffix):
     rows = [{"text": "a", "x": "1"}, {"text": "b", "cut": True}, {"text": "c", "y": "2", "cut": True}]
     found = read(b"".join(write_table(suffix, rows)), suffix)
@@ -210,7 +214,7 @@ def test_what_annotators_do_not_import_is_refused():
         for name in ("out.doccano.jsonl", "out.labelstudio.json"):
             with pytest.raises(UserError, match=rf"{name}: predictions of [\w ]+ are not written for annotators"):
                 check_table(Path(name), task)
-    for name, task in (("out.conllu", TokenClassification()), ("out.ann", Spans()), ("out.xlsx", Classification())):
+    for name, task in (("out.conllu", TokenClassification()), ("out.ann", Spans()), ("out.ods", Classification())):
         with pytest.raises(UserError, match=rf"{name}: predictions of [\w ]+ are not written as \.\w+; use "):
             check_table(Path(name), task)
     check_table(Path("out.labelstudio.json"), Classification())

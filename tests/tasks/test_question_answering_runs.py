@@ -20,6 +20,8 @@ from unmask.training.machine import choose_machine
 from unmask.workflows.finetuning.examples import HOLD_OUT_SEED
 from unmask.workflows.finetuning.finetune import finetune
 
+from .conftest import hold_out
+
 CPU = choose_machine("cpu", "float32")
 
 
@@ -217,7 +219,7 @@ def test_a_threshold_is_found_on_training_passages_set_aside(
     assert task.threshold is not None
     assert re.search(r"tuned on 4 training examples set aside for it: threshold -?[\d.]+", output)
     # the finished model's answers to the examples set aside give the same threshold again
-    _, aside = QuestionAnswering(no_answer=True).hold_out(examples, HOLD_OUT_SEED)
+    _, aside = hold_out(QuestionAnswering(no_answer=True), examples, HOLD_OUT_SEED)
     pipeline = load(model, device="cpu")
     assert best_threshold(aside, pipeline.run(aside)) == pytest.approx(task.threshold, abs=1e-4)
     assert main(["evaluate", "--model", str(model), "--data", str(train), "--json"]) == 0

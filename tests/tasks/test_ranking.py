@@ -18,6 +18,8 @@ from unmask.tasks.mistakes import worst_first
 from unmask.tasks.ranking import Ranking, ranking_loss
 from unmask.tasks.regression import Score, logits_of
 
+from .conftest import hold_out
+
 
 def rows(*graded):
     """Return rows of (query, passage, grade)."""
@@ -229,7 +231,7 @@ def test_mistakes_are_relevant_passages_with_less_relevant_ones_above():
 
 def test_a_tenth_of_the_queries_is_held_out():
     examples = rows(*((f"q{number % 40}", f"p{number}", number % 3) for number in range(200)))
-    train, held = Ranking().hold_out(examples, 0)
+    train, held = hold_out(Ranking(), examples, 0)
     assert len(held) == 20
     assert not {row.values["text"] for row in train} & {row.values["text"] for row in held}
 

@@ -27,6 +27,8 @@ from unmask.training.machine import Machine
 from unmask.workflows.finetuning.finetune import finetune
 from unmask.workflows.finetuning.job import defaults
 
+from .conftest import hold_out
+
 TASK = TokenClassification()
 LABELS = ("O", "B-X", "I-X", "B-Y", "I-Y")
 CPU = Machine(torch.device("cpu"), "float32")
@@ -173,16 +175,16 @@ def test_nothing_to_tag(tokenizer):
 
 def test_a_tenth_is_held_out():
     alone = [tagged(f"a{line}", line=line) for line in range(100)]
-    train, held = TASK.hold_out(alone, seed=0)
+    train, held = hold_out(TASK, alone, seed=0)
     assert sorted(one.line for one in train + held) == list(range(100))
     assert len(held) == 10
-    assert TASK.hold_out(alone, seed=0)[1] == held != TASK.hold_out(alone, seed=1)[1]
+    assert hold_out(TASK, alone, seed=0)[1] == held != hold_out(TASK, alone, seed=1)[1]
     marked = [tagged("a", line=line, document=line // 5) for line in range(100)]
-    train, held = TASK.hold_out(marked, seed=0)
+    train, held = hold_out(TASK, marked, seed=0)
     assert len(held) == 10
     assert not {one.document for one in train} & {one.document for one in held}, "documents are not split"
     with pytest.raises(UserError, match="3 sentences are too few to hold out a tenth"):
-        TASK.hold_out(alone[:3], seed=0)
+        hold_out(TASK, alone[:3], seed=0)
 
 
 def test_settings():

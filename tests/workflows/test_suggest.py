@@ -257,7 +257,7 @@ def test_pairs_are_suggested(models, tokenizer, tmp_path):
             "a model for regression does not suggest what to label; use one for classification",
         ),
         ("classification", "a dog", {"count": 0}, "count=0: not a whole number from 1 to 5,000"),
-        ("classification", "a dog", {"out": "out.xlsx"}, r"not written as \.xlsx; use \.jsonl, \.csv, \.tsv"),
+        ("classification", "a dog", {"out": "out.ods"}, r"not written as \.ods; use \.jsonl, \.csv, \.tsv"),
         ("token-classification", "a dog", {"out": "out.csv"}, r"not written as \.csv; use \.jsonl, \.doccano"),
         ("classification", "a dog", {"out": "texts.txt"}, "out is the same file as data"),
         ("classification", "a dog", {"out": "no/out.jsonl"}, "there is no such directory"),

@@ -26,8 +26,8 @@ from unmask.cli.verbs import GROUPS, VERBS, Verb, print_json, print_text
 from unmask.support import __version__
 from unmask.support.environment import Times, busy_cores, is_out_of_memory, num_cores, read_times
 from unmask.support.errors import (
+    InputNote,
     InputWarning,
-    SharedDirectoryWarning,
     UnmaskError,
     UserError,
     check_unicode,
@@ -179,9 +179,11 @@ def _leave_busy_cores(arguments: Mapping[str, Any], started: Times | None) -> No
 
 
 def _warn(shown: Callable[..., None], message: Warning | str, category: type[Warning], *where: Any) -> None:
-    """Print a warning to the user as one line; others, which are for programmers, as Python does."""
-    if issubclass(category, SharedDirectoryWarning | InputWarning) or FALLBACK in str(message):
-        _complain(f"warning: {rendered(str(message))}")
+    """Print a note or a warning to the user as one line; others, which are for programmers, as Python does."""
+    falls_back = FALLBACK in str(message)
+    if issubclass(category, InputWarning) or falls_back:
+        kind = "note" if issubclass(category, InputNote) or falls_back else "warning"
+        _complain(f"{kind}: {rendered(str(message))}")
     else:
         shown(message, category, *where)
 

@@ -1,4 +1,4 @@
-"""ALBERT (Lan et al. 2020, section 3.1) with narrow embeddings and shared layers; its format (modeling_albert.py).
+"""ALBERT (Lan et al. 2020, arXiv 1909.11942): narrow embeddings, shared layers; its format (modeling_albert.py).
 
 Directories store layers in groups, within which all layers share their weights. They always contain a projection of the
 embeddings, which is the identity if the body has none.

@@ -1,4 +1,4 @@
-"""BERT (Devlin et al. 2019) and its checkpoint format (modeling_bert.py of transformers 5).
+"""BERT (Devlin et al. 2019, arXiv 1810.04805) and its checkpoint format (modeling_bert.py of transformers 5).
 
 Post-norm layers, learned positions, LayerNorm epsilon 1e-12, weights from a normal distribution of standard deviation
 0.02 truncated at two standard deviations (modeling.py of google-research/bert). GELU is exact, as in the paper and in

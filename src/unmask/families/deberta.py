@@ -1,4 +1,4 @@
-"""DeBERTa-v2 and v3 (He et al. 2021, 2023): BERT with disentangled attention, and its directories.
+"""DeBERTa-v2 (He et al. 2021, arXiv 2006.03654) and v3 (He et al. 2023, arXiv 2111.09543): disentangled attention.
 
 There is no table of positions: scores depend on distances (nn/layers/disentangled.py), whose embeddings all
 layers share, so `positions` is only the maximum sequence length. Post-norm layers, LayerNorm epsilon 1e-7, exact GELU.

@@ -1,4 +1,4 @@
-"""DistilBERT (Sanh et al. 2019): BERT's body without segments, and its checkpoint format (modeling_distilbert.py).
+"""DistilBERT (Sanh et al. 2019, arXiv 1910.01108): BERT's body without segments; its format (modeling_distilbert.py).
 
 LayerNorm epsilon is 1e-12, which directories do not store. Sequence-level heads have a dense layer with ReLU and a
 separate dropout rate before the last layer, which token-level heads do not use.

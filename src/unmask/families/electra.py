@@ -1,4 +1,4 @@
-"""ELECTRA (Clark et al. 2020, appendix A): BERT's body, with narrow embeddings in the small model; its format.
+"""ELECTRA (Clark et al. 2020, arXiv 2003.10555, appendix A): BERT's body, narrow embeddings if small; its format.
 
 Directories follow modeling_electra.py of transformers 5: embeddings are projected only if the widths differ, the body
 has no pooler, and sequence-level heads have a dense layer of their own with GELU, preceded by dropout too. The

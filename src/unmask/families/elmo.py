@@ -1,4 +1,4 @@
-"""ELMo (Peters et al. 2018): two language models over the characters of words; its directories.
+"""ELMo (Peters et al. 2018, arXiv 1802.05365): two language models over the characters of words; its directories.
 
 Sizes and initial weights are those of bilm-tf (`bilm/training.py`): embeddings of bytes uniform in [-1, 1], filters
 uniform in [-0.05, 0.05] (normal before tanh), highway layers and projections normal with 1 / inputs as variance,

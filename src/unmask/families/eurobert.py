@@ -1,4 +1,4 @@
-"""EuroBERT (Boizard et al. 2025) and its checkpoint format (modeling_eurobert.py of transformers 5).
+"""EuroBERT (Boizard et al. 2025, arXiv 2503.05500) and its checkpoint format (modeling_eurobert.py of transformers 5).
 
 A Llama that attends to both sides: pre-norm layers with RMSNorm, rotary positions, gated feed-forward sublayers with
 SiLU, no biases, and in larger models a key and a value for several heads. The masked-LM head is a linear layer of its

@@ -1,4 +1,4 @@
-"""ModernBERT (Warner et al. 2024) and its checkpoint format (modeling_modernbert.py of transformers 5), also Ettin's.
+"""ModernBERT (Warner et al. 2024, arXiv 2412.13663) and its format (modeling_modernbert.py), also Ettin's.
 
 Pre-norm layers without biases, gated feed-forward sublayers, rotary positions, and local attention: only every third
 layer is global. Local layers have another base of the rotation. There are no segments, so that only the separator marks

@@ -1,4 +1,4 @@
-"""MPNet (Song et al. 2020): BERT with a bias for each distance of two tokens, and its directories.
+"""MPNet (Song et al. 2020, arXiv 2004.09297): BERT with a bias for each distance of two tokens, and its directories.
 
 Positions are both absolute, in a table that starts at 2 as RoBERTa's does, and relative: all layers add the same biases
 to their scores (nn/layers/plain_attention.py). There are no segments; WordPiece has RoBERTa's special tokens. Heads are

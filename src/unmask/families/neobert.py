@@ -1,4 +1,4 @@
-"""NeoBERT (Le Breton et al. 2025) and its checkpoint format (the code published with the model).
+"""NeoBERT (Le Breton et al. 2025, arXiv 2502.19587) and its checkpoint format (the code published with the model).
 
 Pre-norm layers with RMSNorm, positions by rotations of adjacent pairs, gated feed-forward sublayers with SiLU, no
 biases, and by default no dropout. The masked-LM head is a linear layer of its own. Heads of texts have a dense layer

@@ -1,4 +1,4 @@
-"""NomicBERT (Nussbaum et al. 2024) and its checkpoint format (modeling_nomic_bert.py of transformers 5).
+"""NomicBERT (Nussbaum et al. 2024, arXiv 2402.01613) and its format (modeling_nomic_bert.py of transformers 5).
 
 BERT with rotary positions, gated feed-forward sublayers with SiLU, and no biases in either sublayer. Post-norm layers,
 LayerNorm epsilon 1e-12, no dropout by default. The names of tensors are those of published files, which transformers

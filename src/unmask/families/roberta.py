@@ -1,4 +1,4 @@
-"""RoBERTa (Liu et al. 2019), XLM-RoBERTa and CamemBERT: BERT with offset positions; their directories.
+"""RoBERTa (Liu et al. 2019, arXiv 1907.11692), XLM-RoBERTa, CamemBERT: BERT with offset positions; their directories.
 
 The first position is the padding id plus one (fairseq: 2), and the table of positions has as many additional rows.
 Sequence-level heads have a dense layer of their own with tanh, like BERT's pooler, preceded by dropout too.
@@ -105,7 +105,10 @@ ROBERTA = Family(
 
 
 class XlmRobertaSettings(RobertaSettings, frozen=True, kw_only=True, tag="xlm_roberta"):
-    """The recipe's [encoder] for `kind = "xlm_roberta"`; see `RobertaSettings`."""
+    """The recipe's [encoder] for `kind = "xlm_roberta"`; see `RobertaSettings`.
+
+    Conneau et al. 2020, arXiv 1911.02116.
+    """
 
 
 def format_like_roberta(model_type: str, name: str) -> Format:
@@ -127,7 +130,10 @@ XLM_ROBERTA = Family(XlmRobertaSettings, format_like_roberta("xlm-roberta", "XLM
 
 
 class CamembertSettings(RobertaSettings, frozen=True, kw_only=True, tag="camembert"):
-    """The recipe's [encoder] for `kind = "camembert"`; see `RobertaSettings`."""
+    """The recipe's [encoder] for `kind = "camembert"`; see `RobertaSettings`.
+
+    Martin et al. 2020, arXiv 1911.03894.
+    """
 
 
 CAMEMBERT = Family(CamembertSettings, format_like_roberta("camembert", "Camembert"))

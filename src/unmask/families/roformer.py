@@ -1,4 +1,4 @@
-"""RoFormer (Su et al. 2021): BERT with rotary instead of learned positions, and its checkpoint format.
+"""RoFormer (Su et al. 2021, arXiv 2104.09864): BERT with rotary instead of learned positions, and its format.
 
 There is no table of positions: queries and keys are rotated in adjacent pairs of dimensions, so `positions` is only
 the maximum sequence length. Directories (modeling_roformer.py of transformers 5) contain the table of the rotations'

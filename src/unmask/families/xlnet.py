@@ -1,4 +1,4 @@
-"""XLNet (Yang et al. 2019): two streams, relative positions and memory; its directories (modeling_xlnet.py).
+"""XLNet (Yang et al. 2019, arXiv 1906.08237): two streams, relative positions, memory; its files (modeling_xlnet.py).
 
 Post-norm layers without biases in the attention, LayerNorm epsilon 1e-12, exact GELU (the paper's; the reference code
 approximates it by tanh, transformers computes it exactly), all weights and biases of queries from a normal distribution

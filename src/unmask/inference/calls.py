@@ -116,7 +116,7 @@ def predict(
         format: file format; by default that of the file's suffix.
         encoding: encoding of the files; by default UTF-8, or what a byte-order mark declares.
         out: file to write the predictions to, as JSON Lines; of rows in a file, with their other columns, and as a
-            table if it ends in .csv, .tsv or .parquet (token-classification: CoNLL columns if it ends in .conll,
+            table if it ends in .csv, .tsv, .parquet or .xlsx (token-classification: CoNLL columns if it ends in .conll,
             .tsv or .txt; question-answering: one JSON object {id: answer}, with the best alternatives in
             FILE.nbest.json). Those of a single file are written as they are computed, and not returned.
         resume: continue the predictions that an interrupted run has begun in out.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,8 +19,9 @@ from unmask.model.model import Model
 from unmask.nn.encoders.downstream import resolve_layers
 from unmask.support.choices import PoolingKind, PromptName, as_texts, check_choice
 from unmask.support.environment import check_memory
-from unmask.support.errors import InputWarning, ShareNote, UserError
+from unmask.support.errors import ShareNote, UserError
 from unmask.support.messages import argument, call
+from unmask.support.notices import note
 from unmask.tasks.rows import as_rows, frame_rows
 from unmask.tasks.token_vectors import VECTORS
 
@@ -52,7 +52,7 @@ class EncoderModel:
             layers: layer numbers; 0 is the embeddings, negative numbers count from the last layer.
             texts_b: the second texts of pairs.
 
-        An `InputWarning` says what the vocabulary lacks.
+        An `InputNote` says what the vocabulary lacks.
 
         Raises:
             UserError: the model has no such layer.
@@ -62,7 +62,7 @@ class EncoderModel:
         rows = as_rows(as_texts(texts), None if texts_b is None else as_texts(texts_b))
         words = frame_words(self.model.tokenizer, rows, encoder.longest)
         if words.notes:
-            warnings.warn("; ".join(words.notes), InputWarning, stacklevel=2)
+            note("; ".join(words.notes))
         return collect_features(self.backend, words, numbers, encoder.width)
 
     def attention(self, text: str, text_b: str | None = None) -> Attention:
@@ -150,7 +150,7 @@ class EncoderModel:
             texts, pooling=pooling, normalize=normalize, prompt_name=prompt_name, dimensions=dimensions
         )
         if notes:
-            warnings.warn("; ".join(notes), InputWarning, stacklevel=2)
+            note("; ".join(notes))
         return vectors
 
     def embed_tokens(

@@ -14,7 +14,7 @@ a library, or another model, is measured again, and so is a program that can no 
 while others wait. Where nothing can be written, each process measures for itself.
 
 No engine is measured with texts of more than `LONGEST` tokens, so torch computes those. An engine that cannot be loaded
-is left out, and one that fails later is replaced by torch, with a warning.
+is left out, and one that fails later is replaced by torch, with a note.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from __future__ import annotations
 import shutil
 import tempfile
 import threading
-import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -52,9 +51,10 @@ from unmask.inference.program import FEATURES, ProgramSignature, signature_of
 from unmask.model.model import Model
 from unmask.nn.encoders.encoder import Encoder
 from unmask.support.durable import only_writer, read_json, replace_file, replaced_directory
-from unmask.support.errors import InputWarning, UserError
+from unmask.support.errors import UserError
 from unmask.support.fingerprint import fingerprint_values, versions
 from unmask.support.messages import rendered
+from unmask.support.notices import note
 from unmask.training.machine import Machine, choose_machine, processor
 from unmask.training.runs.display import Display
 
@@ -191,7 +191,7 @@ class FastestBackend(TorchBackend):
     def _give_up(self, head: str, error: UserError) -> None:
         """Let torch compute a head from now on."""
         self._engines[head].programs = {}
-        _warn(f"an engine has failed, and torch computes {_words(head)} in its place ({error.message})")
+        note(f"an engine has failed, and torch computes {_words(head)} in its place ({error.message})")
 
 
 def choose_engines(backend: TorchBackend, head: str, directory: Path) -> Engines:
@@ -206,7 +206,7 @@ def choose_engines(backend: TorchBackend, head: str, directory: Path) -> Engines
         UserError: the model has no such head, or it is damaged.
 
     Warns:
-        InputWarning: there is no other engine than torch, or the choice cannot be stored.
+        InputNote: there is no other engine than torch, or the choice cannot be stored.
     """
     precision = backend.precision
     libraries = [LIBRARIES[format] for format, other in PROGRAMS if other == precision]
@@ -219,7 +219,7 @@ def choose_engines(backend: TorchBackend, head: str, directory: Path) -> Engines
         "head": head,
     }
     if not installed:
-        _warn(f"there is no faster engine than torch to choose in {precision}: install {' or '.join(libraries)}")
+        note(f"there is no faster engine than torch to choose in {precision}: install {' or '.join(libraries)}")
         return Engines(Choice(machine, TORCH, TORCH, {}, []))
     libraries_used = {library: _version(library) for library in installed}
     basis = {**machine, "model": backend.model.fingerprint(), **versions(["torch"]), **libraries_used}
@@ -235,7 +235,7 @@ def choose_engines(backend: TorchBackend, head: str, directory: Path) -> Engines
                         chosen = _measure(backend, head, basis, aside)
     except OSError as error:
         reason = error.strerror or str(error)
-        _warn(f"{place.parent}: which engine is the fastest is not stored, and measured each time ({reason})")
+        note(f"{place.parent}: which engine is the fastest is not stored, and measured each time ({reason})")
     if chosen is None:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             chosen = _measure(backend, head, basis, Path(folder))
@@ -254,7 +254,7 @@ def _read(place: Path, basis: Mapping[str, str], display: Display) -> Engines | 
         return None
     except (UserError, OSError) as error:
         reason = error.message if isinstance(error, UserError) else str(error)
-        _warn(f"a stored engine cannot be used, and the engines are measured again ({reason})")
+        note(f"a stored engine cannot be used, and the engines are measured again ({reason})")
         return None
 
 
@@ -347,7 +347,3 @@ def _fits(sample: Sample) -> bool:
 
 def _words(head: str) -> str:
     return "the last layer" if head == FEATURES else head.replace("_", " ")
-
-
-def _warn(message: str) -> None:
-    warnings.warn(rendered(message), InputWarning, stacklevel=2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
@@ -15,9 +14,10 @@ from unmask.inference.static import load_static
 from unmask.model.directory import NAME_ONE, find
 from unmask.model.model import Model, load_model
 from unmask.support.choices import InferenceEngine, check_choice, check_path, exists
-from unmask.support.errors import InputWarning, UserError
+from unmask.support.errors import UserError
 from unmask.support.hub import parse
 from unmask.support.messages import argument
+from unmask.support.notices import warn
 from unmask.training.machine import Machine, choose_machine
 from unmask.training.runs.display import Display
 
@@ -195,9 +195,8 @@ def warn_of_new_tokens(model: Model, source: str | Path) -> None:
         InputWarning: special tokens are newly initialized, as the model has no weights of them.
     """
     if model.new_tokens:
-        warnings.warn(
+        warn(
             f"{source}: {model.new_tokens} have no trained weights: what the model computes of texts that contain "
             "them, or that it puts them around, is partly random",
-            InputWarning,
             stacklevel=3,
         )

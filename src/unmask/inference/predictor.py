@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -26,8 +25,9 @@ from unmask.inference.pooling import normalized
 from unmask.model.model import Model
 from unmask.support.choices import ColumnNames, ExplainMethod, as_texts
 from unmask.support.environment import check_memory
-from unmask.support.errors import InputWarning, ShareNote, UserError, counted
+from unmask.support.errors import ShareNote, UserError, counted
 from unmask.support.messages import call
+from unmask.support.notices import note
 from unmask.tasks.entity_task import TAG
 from unmask.tasks.extraction import ANSWER, Texts
 from unmask.tasks.multiple_choice import CHOOSE, Chosen
@@ -162,7 +162,7 @@ class Predictor(EncoderModel, Generic[P]):
     ) -> list[P]:
         """Predict the label, the score or the entities of each text or pair, according to the model's task.
 
-        Truncated and empty texts are counted in an `InputWarning`.
+        Truncated and empty texts are counted in an `InputNote`.
 
         Args:
             texts: one or more texts, or what has columns of them: a `Path`, a data frame, a data set (see
@@ -178,9 +178,9 @@ class Predictor(EncoderModel, Generic[P]):
             UserError: the model was not fine-tuned for one of these tasks, or the method cannot explain it.
         """
         if texts_b is None and (isinstance(texts, Path) or is_table(texts)):
-            return self._run_and_warn(self.read(texts), explain)
+            return self._run_and_note(self.read(texts), explain)
         texts, seconds = as_texts(texts), None if texts_b is None else as_texts(texts_b)
-        return self._run_and_warn(self.task.from_texts(texts, seconds), explain)
+        return self._run_and_note(self.task.from_texts(texts, seconds), explain)
 
     def read(
         self,
@@ -220,7 +220,7 @@ class Predictor(EncoderModel, Generic[P]):
         Raises:
             UserError: the model was not fine-tuned for this, or a word is empty.
         """
-        return self._run_and_warn([self._task_of(TAG, "token-classification").pose(text)])[0]
+        return self._run_and_note([self._task_of(TAG, "token-classification").pose(text)])[0]
 
     def relate(self, text: str, spans: Sequence[tuple[int, int, str]]) -> Related:
         """Find the relations between marked spans of a text.
@@ -232,13 +232,13 @@ class Predictor(EncoderModel, Generic[P]):
         Raises:
             UserError: the model was not fine-tuned for this, a span is not in the text, or there are fewer than two.
         """
-        return self._run_and_warn([self._task_of(RELATE, "relations").pose(text, spans)])[0]
+        return self._run_and_note([self._task_of(RELATE, "relations").pose(text, spans)])[0]
 
     def answer(self, question: str, passage: Texts, history: Sequence[tuple[str, str]] = ()) -> P:
         """Answer a question from a passage.
 
         Args:
-            question: the question; truncated at its end, with an `InputWarning`, if longer than `task.question` tokens.
+            question: the question; truncated at its end, with an `InputNote`, if longer than `task.question` tokens.
             passage: the text to find the answer in, of any length; for models of several passages, these, or a mapping
                 of their titles to them.
             history: for models of dialogues, the earlier questions and their answers, the oldest first.
@@ -249,7 +249,7 @@ class Predictor(EncoderModel, Generic[P]):
         Raises:
             UserError: one of them is empty, or the model was not fine-tuned for this.
         """
-        return self._run_and_warn([self.question(question, passage, history)])[0]
+        return self._run_and_note([self.question(question, passage, history)])[0]
 
     def question(self, question: str, passage: Texts, history: Sequence[tuple[str, str]] = ()) -> Question:
         """Return a question and its passage as an example for `run`; see `answer`."""
@@ -266,7 +266,7 @@ class Predictor(EncoderModel, Generic[P]):
         Raises:
             UserError: a text is empty, or the model was not fine-tuned for this.
         """
-        return self._run_and_warn([self.choices(passage, choices, question)])[0]
+        return self._run_and_note([self.choices(passage, choices, question)])[0]
 
     def choices(self, passage: str, choices: Sequence[str], question: str = "") -> Choices:
         """Return a passage and choices as an example for `run`; see `choose`."""
@@ -354,12 +354,12 @@ class Predictor(EncoderModel, Generic[P]):
                     notes += [ShareNote(0, len(predictions), ""), *own_notes]
                 yield predictions
 
-    def _run_and_warn(self, examples: Sequence[Any], explain: ExplainMethod | None = None) -> list[Any]:
-        """Return what `run` returns, and issue its notes as one warning at the line of the caller's caller."""
+    def _run_and_note(self, examples: Sequence[Any], explain: ExplainMethod | None = None) -> list[Any]:
+        """Return what `run` returns, and issue its notes as one at the line of the caller's caller."""
         notes: list[str] = []
         predictions = self.run(examples, notes, explain=explain)
         if notes:
-            warnings.warn("; ".join(notes), InputWarning, stacklevel=3)
+            note("; ".join(notes), stacklevel=3)
         return predictions
 
     def with_dimensions(self, dimensions: int | None) -> Predictor:

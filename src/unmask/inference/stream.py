@@ -28,7 +28,7 @@ from unmask.support.durable import check_file, create, named, read_json, replace
 from unmask.support.errors import EmptySource, ShareNote, UserError
 from unmask.support.fingerprint import differences, versions
 from unmask.support.messages import argument
-from unmask.tasks.prediction_tables import TABLES, UNWRITTEN
+from unmask.tasks.prediction_tables import TABLES, UNWRITTEN, check_library
 from unmask.tasks.task import Task
 
 EXPLAINED = (".jsonl", ".json")
@@ -97,6 +97,7 @@ def check_table(out: Path, task: Task) -> None:
         raise UserError(
             f"predictions of {task.title} are not written as {out.suffix}", file=out, remedy=f"use {written}"
         )
+    check_library(out)
 
 
 def write_predictions(

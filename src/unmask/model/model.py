@@ -101,6 +101,11 @@ class Model:
         return replace(self, pooling=pooling, task=None if self.task is None else self.task.cut(dimensions))
 
     @property
+    def parts(self) -> tuple[object, object]:
+        """What defines its body and its tokenizer, whose papers are cited; see `papers_of`."""
+        return type(self.encoder.settings), self.tokenizer.kind.starts
+
+    @property
     def as_base(self) -> BaseModel:
         """What the card of a model that is made of it states of it."""
         return BaseModel.read(self.revision, self.card)

@@ -3,11 +3,11 @@
 Input: streams of sentences in both directions. Output: a part of the loss with one term per token, the mean of the
 losses of both directions.
 
-Peters et al. 2018, section 3.1; bilm-tf, `bilm/training.py`. Both directions share the softmax, whose rows are the most
-frequent words; the last one stands for all rarer words, too, and so for unknown ones. With `samples`, training computes
-a sampled softmax: words drawn log-uniformly by their rank compete with the right one, their logits reduced by the
-logarithm of how often they are expected (TensorFlow's `sampled_softmax_loss`). Different from there, words are drawn
-with replacement, anew in each step, and counted once. Evaluation is by the full softmax.
+Peters et al. 2018, arXiv 1802.05365, section 3.1; bilm-tf, `bilm/training.py`. Both directions share the softmax, whose
+rows are the most frequent words; the last one stands for all rarer words, too, and so for unknown ones. With `samples`,
+training computes a sampled softmax: words drawn log-uniformly by their rank compete with the right one, their logits
+reduced by the logarithm of how often they are expected (TensorFlow's `sampled_softmax_loss`). Different from there,
+words are drawn with replacement, anew in each step, and counted once. Evaluation is by the full softmax.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Input: any samples. Output: a part of the loss with one term per token.
 
-Sanh et al. 2019, section 2 (DistilBERT), where it is L_cos. Widths must be equal, as there.
+Sanh et al. 2019, arXiv 1910.01108, section 2 (DistilBERT), where it is L_cos. Widths must be equal, as there.
 """
 
 from __future__ import annotations

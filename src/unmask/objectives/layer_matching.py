@@ -3,12 +3,12 @@
 Input: any samples. Output: a part of the loss with one term per token, the sum of the squared errors of the embeddings,
 of the hidden states of each layer, and of its attention scores before the softmax.
 
-Jiao et al. 2020 (TinyBERT), equations 6 to 9 and 11. Layer m of the student's M learns from layer g(m) of the teacher's
-N; g(m) = m N / M by default, rounded up. Where widths differ, a matrix W_h, the same in all layers, maps the student's
-hidden states to the teacher's, and W_e its embeddings; the authors' code has one matrix for both, with a bias, even
-where widths are equal. Of each token, errors are averaged over the width or, for attention, over heads and keys: for
-sequences of equal length this is the paper's mean squared error. The teacher computes without dropout, which the
-authors' code leaves on. The matrices are not part of the trained model.
+Jiao et al. 2020, arXiv 1909.10351 (TinyBERT), equations 6 to 9 and 11. Layer m of the student's M learns from layer
+g(m) of the teacher's N; g(m) = m N / M by default, rounded up. Where widths differ, a matrix W_h, the same in all
+layers, maps the student's hidden states to the teacher's, and W_e its embeddings; the authors' code has one matrix for
+both, with a bias, even where widths are equal. Of each token, errors are averaged over the width or, for attention,
+over heads and keys: for sequences of equal length this is the paper's mean squared error. The teacher computes without
+dropout, which the authors' code leaves on. The matrices are not part of the trained model.
 """
 
 from __future__ import annotations

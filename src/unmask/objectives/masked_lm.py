@@ -3,9 +3,9 @@
 Input: samples with `positions["masked"]` and `labels["masked"]` (see batches/masking.py). Output: a part of the loss
 with one term per masked token; only these are projected to the vocabulary.
 
-Devlin et al. 2019, section 3.1, task 1. The head is that of the reference code: a dense layer, GELU (or the activation
-of the layers), LayerNorm, then a decoder tied to the token embeddings, with a separate bias. In families whose decoder
-is not tied (`HeadSpec.untied`) it is the decoder alone.
+Devlin et al. 2019, arXiv 1810.04805, section 3.1, task 1. The head is that of the reference code: a dense layer, GELU
+(or the activation of the layers), LayerNorm, then a decoder tied to the token embeddings, with a separate bias. In
+families whose decoder is not tied (`HeadSpec.untied`) it is the decoder alone.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Input: samples with the label `next_sentence` (0: it follows, 1: it is from another document; see
 data/batches/sentence_pairs.py). Output: a part of the loss with one term per sample.
 
-Devlin et al. 2019, section 3.1, task 2: a softmax layer on the pooled [CLS] vector.
+Devlin et al. 2019, arXiv 1810.04805, section 3.1, task 2: a softmax layer on the pooled [CLS] vector.
 """
 
 from __future__ import annotations

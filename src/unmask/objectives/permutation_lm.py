@@ -3,8 +3,8 @@
 Input: samples with an order and, as `positions["targets"]` and `labels["targets"]`, the last tokens of it (see
 data/batches/permutation_masking.py). Output: a part of the loss with one term per target, read from the query stream.
 
-Yang et al. 2019, sections 2.2 to 2.4. The head is a decoder tied to the token embeddings, with a bias of its own
-(modeling.py of zihangdai/xlnet, `lm_loss`).
+Yang et al. 2019, arXiv 1906.08237, sections 2.2 to 2.4. The head is a decoder tied to the token embeddings, with a bias
+of its own (modeling.py of zihangdai/xlnet, `lm_loss`).
 """
 
 from __future__ import annotations

@@ -5,14 +5,14 @@ model, fills the masked positions; the encoder reads the filled text and predict
 ones, whether it was replaced. Output: two parts of the loss, the objective's own with one term per token, and
 `generator` with one term per masked token.
 
-Clark et al. 2020 (ELECTRA), sections 2 and 3.2. No gradient flows through the tokens drawn from the generator, and a
-token that it predicts correctly counts as original. Generator and encoder share all embeddings, including their
-LayerNorm. Differences from the paper, as in its code: 15 % of the masked positions keep their token, and are filled and
-classified like the others (the recipes' [masking]); the head's last layer and the projection of the generator's
-embeddings are initialized by Glorot's rule (run_pretraining.py, modeling.py). Differences from the reference code:
-positions are masked without replacement (see data/batches/masking.py); and a token is drawn by inverting the cumulative
-distribution at a random number derived from the sample, instead of by Gumbel noise over the vocabulary: this is the
-same distribution, and the draw does not depend on how a step is split into micro-batches.
+Clark et al. 2020, arXiv 2003.10555 (ELECTRA), sections 2 and 3.2. No gradient flows through the tokens drawn from the
+generator, and a token that it predicts correctly counts as original. Generator and encoder share all embeddings,
+including their LayerNorm. Differences from the paper, as in its code: 15 % of the masked positions keep their token,
+and are filled and classified like the others (the recipes' [masking]); the head's last layer and the projection of the
+generator's embeddings are initialized by Glorot's rule (run_pretraining.py, modeling.py). Differences from the
+reference code: positions are masked without replacement (see data/batches/masking.py); and a token is drawn by
+inverting the cumulative distribution at a random number derived from the sample, instead of by Gumbel noise over the
+vocabulary: this is the same distribution, and the draw does not depend on how a step is split into micro-batches.
 """
 
 from __future__ import annotations

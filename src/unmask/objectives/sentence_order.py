@@ -3,8 +3,8 @@
 Input: samples with the label `sentence_order` (0: in order, 1: swapped; see batches/sentence_pairs.py). Output: a part
 of the loss with one term per sample.
 
-Lan et al. 2020 (ALBERT), section 3.1: the head is that of next sentence prediction, whose negative examples can be
-recognized by topic alone.
+Lan et al. 2020, arXiv 1909.11942 (ALBERT), section 3.1: the head is that of next sentence prediction, whose negative
+examples can be recognized by topic alone.
 """
 
 from __future__ import annotations

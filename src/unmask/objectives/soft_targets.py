@@ -4,11 +4,12 @@ Input: the samples of the objective whose head imitates the teacher's: a languag
 first one of the recipe. Output: a part of the loss with one term per target of that head, or per token if its
 predictions at all tokens are imitated.
 
-The loss is T^2 KL(softmax(teacher / T) || softmax(student / T)) (Hinton et al. 2015, section 2), that of DistilBERT
-(Sanh et al. 2019, section 2, with T = 2) and of TinyBERT's prediction layer (Jiao et al. 2020, equation 10, with T = 1,
-where it differs from the paper's cross-entropy by the entropy of the teacher, a constant). The code of DistilBERT
-imitates the predictions at all tokens (`all_tokens`), not only at the masked ones; that of TinyBERT divides the loss by
-the number of classes. Heads of answers imitate the distributions of start and end; those of numbers, the number.
+The loss is T^2 KL(softmax(teacher / T) || softmax(student / T)) (Hinton et al. 2015, arXiv 1503.02531, section 2), that
+of DistilBERT (Sanh et al. 2019, section 2, with T = 2) and of TinyBERT's prediction layer (Jiao et al. 2020, equation
+10, with T = 1, where it differs from the paper's cross-entropy by the entropy of the teacher, a constant). The code of
+DistilBERT imitates the predictions at all tokens (`all_tokens`), not only at the masked ones; that of TinyBERT divides
+the loss by the number of classes. Heads of answers imitate the distributions of start and end; those of numbers, the
+number.
 
 The teacher's logits may be given with the samples, as labels of the name "soft_targets": then it does not read them.
 """

@@ -3,11 +3,11 @@
 Input: samples with `positions["masked"]` and `labels["masked"]`; adjacent masked tokens form a span (see
 data/batches/span_masking.py). Output: a part of the loss with one term per token of a span.
 
-Joshi et al. 2020 (SpanBERT), section 3.2: the boundary vectors and an embedding of the position within the span pass
-through two layers, each with GELU and LayerNorm; the decoder is tied to the token embeddings. As in its code
-(models/pair_bert.py), the position embeddings are 200 wide, the decoder has a separate bias, and only the first 15
-tokens of a span are predicted. Differences: the boundary of a span at an end of the text is [CLS] or [SEP]; where a
-text begins with no such token, as XLNet's do, a span at its beginning is not predicted.
+Joshi et al. 2020, arXiv 1907.10529 (SpanBERT), section 3.2: the boundary vectors and an embedding of the position
+within the span pass through two layers, each with GELU and LayerNorm; the decoder is tied to the token embeddings. As
+in its code (models/pair_bert.py), the position embeddings are 200 wide, the decoder has a separate bias, and only the
+first 15 tokens of a span are predicted. Differences: the boundary of a span at an end of the text is [CLS] or [SEP];
+where a text begins with no such token, as XLNet's do, a span at its beginning is not predicted.
 """
 
 from __future__ import annotations

@@ -106,9 +106,7 @@ def serve(
     display, sources, keys = Display(quiet=quiet), run.parse_sources(models), read_keys(api_key_file)
     with run.listen(host, port) as listener:  # an address in use is noticed before the models are loaded
         if not run.is_loopback(host) and not keys:
-            display.say(
-                f"warning: everybody who reaches this address can use the models; see {argument('api_key_file')}"
-            )
+            display.warn(f"everybody who reaches this address can use the models; see {argument('api_key_file')}")
         meter = Meter(log=log_requests)
         machine = choose_machine(device, precision)
         models_served = run.load_served(sources, machine, limits, meter, allow_pickle=allow_pickle, engine=engine)

@@ -80,10 +80,14 @@ class EmptySource(UserError):
 
 
 class InputWarning(UserWarning):
-    """A warning to users: of texts that a model did not read completely, files that lack something, failed engines."""
+    """A warning to users, of what may make results wrong: files that lack something, weights that are not trained."""
 
 
-class SharedDirectoryWarning(UserWarning):
+class InputNote(InputWarning):
+    """A note to users, of what makes no results wrong: texts that were not read completely, engines that failed."""
+
+
+class SharedDirectoryWarning(InputWarning):
     """A warning that others can change the files of a model."""
 
 

@@ -21,6 +21,7 @@ import msgspec
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError, nearest
 from unmask.support.hub import METADATA
+from unmask.support.papers import Paper
 
 NAME = "README.md"
 LARGEST = 1 << 20
@@ -198,6 +199,7 @@ class Origin:
         tags: further tags.
         train, held: names of the files that it was trained on, and of those of the scores.
         relation: its relation to the base model, such as "quantized"; "": the Hub takes it for a fine-tuned one.
+        papers: those that its parts come from.
     """
 
     settings: CardSettings | None = None
@@ -209,6 +211,7 @@ class Origin:
     train: Iterable[str] = ()
     held: Iterable[str] = ()
     relation: str = ""
+    papers: Sequence[Paper] = ()
 
     def metadata(self) -> dict[str, Any]:
         """Return the metadata without scores, in the order of the documentation."""
@@ -244,6 +247,8 @@ def model_card(title: str, about: str, metrics: Mapping[str, float] | None = Non
         lines += [sentence, ""]
     if metrics:
         lines += ["| held-out data | |", "|---|---|", *(f"| {name} | {value:.4f} |" for name, value in metrics.items())]
+    if origin.papers:
+        lines += [*([""] if metrics else []), "## Papers", "", *(f"- {paper.link}" for paper in origin.papers)]
     return "\n".join(lines) + "\n"
 
 

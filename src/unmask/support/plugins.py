@@ -10,16 +10,22 @@ makes `[objective.my_objective]` available in recipes wherever it is installed (
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from itertools import chain
 from pkgutil import resolve_name
+from types import FunctionType
 from typing import Any, TypeVar, cast, get_type_hints
 
 from unmask.support.errors import UserError
 
 _Kind = TypeVar("_Kind")
+OURS = __name__.partition(".")[0]
+ALIKE = 0.85
+"""How alike names of members are, of 1, that are taken for the same, such as `sample` and `samples`."""
 
 
 class Registry(Mapping[str, _Kind]):
@@ -34,7 +40,8 @@ class Registry(Mapping[str, _Kind]):
 
     Raises:
         UserError: the name of a plug-in is taken; on access, also if a plug-in cannot be imported, or if its `kind`
-            differs from its name, or if it lacks a member that its base class declares as abstract.
+            differs from its name, or if it lacks a member that its base class declares as abstract, or has one that is
+            almost named like one of its base class.
     """
 
     def __init__(self, group: str, built_in: Mapping[str, _Kind | str]) -> None:
@@ -92,6 +99,12 @@ def _load(point: EntryPoint) -> object:
             f"'{point.name}' of the package {_package(point)} lacks {', '.join(missing)}",
             remedy="define what its base class declares",
         )
+    if misspelt := misspelt_members(component):
+        wrong, right = next(iter(misspelt.items()))
+        raise UserError(
+            f"'{point.name}' of the package {_package(point)} defines {wrong}, which nothing calls",
+            remedy=f"name it {right}, as its base class does; or, if it is something else, begin its name with _",
+        )
     return component
 
 
@@ -100,16 +113,53 @@ def missing_members(part: Any) -> list[str]:
 
     Python itself finds them in subclasses of `ABC` alone, which structs and modules of torch are not.
     """
-    classes = [part] if isinstance(part, type) else []
-    with suppress(Exception):  # annotations may name what is imported for type checkers only
-        classes.append(get_type_hints(part.build)["return"])
     return [
         f"{kind.__name__}.{name}"
-        for kind in classes
-        if isinstance(kind, type)
+        for kind in _classes(part)
         for name in dir(kind)
         if getattr(getattr(kind, name, None), "__isabstractmethod__", False)
     ]
+
+
+def misspelt_members(part: Any) -> dict[str, str]:
+    """Return the public methods and properties that are almost named like some of unmask's classes, with their names.
+
+    These would never be called: they are misspelt, or had this name in an earlier version. A part that overrides the
+    other member, too, knows both names.
+
+    Args:
+        part: the part; the class that its `build` returns is looked at, too.
+    """
+    misspelt = dict[str, str]()
+    for kind in _classes(part):
+        if (package := _top(kind)) == OURS:
+            continue
+        own = set(chain.from_iterable(_members(base) for base in kind.__mro__ if _top(base) == package))
+        ours = set(chain.from_iterable(_members(base) for base in kind.__mro__ if _top(base) == OURS))
+        for name in sorted(own - ours):
+            if near := difflib.get_close_matches(name, ours - own, n=1, cutoff=ALIKE):
+                misspelt[f"{kind.__name__}.{name}"] = near[0]
+    return misspelt
+
+
+def _classes(part: Any) -> list[type]:
+    """Return a part, if it is a class, or the class of its settings, and the class that `build` returns."""
+    settings = getattr(part, "settings", part)
+    classes = [part, *([settings] if settings is not part else [])]
+    with suppress(Exception):  # annotations may name what is imported for type checkers only
+        classes.append(get_type_hints(settings.build)["return"])
+    return [kind for kind in classes if isinstance(kind, type)]
+
+
+def _top(kind: type) -> str:
+    """Return the package of a class."""
+    return kind.__module__.partition(".")[0]
+
+
+def _members(kind: type) -> set[str]:
+    """Return the names of the public methods and properties that a class itself defines."""
+    kinds = (FunctionType, property, classmethod, staticmethod)
+    return {name for name, member in vars(kind).items() if isinstance(member, kinds) and not name.startswith("_")}
 
 
 def packages() -> dict[str, str]:

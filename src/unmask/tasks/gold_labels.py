@@ -11,6 +11,7 @@ from contextlib import suppress
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from unmask.data.labelled.label_cells import WEIGHT
@@ -103,6 +104,18 @@ def example_weights(rows: Sequence[Row]) -> np.ndarray | None:
         raise UserError("all weights are 0", file=rows[0].file, remedy=f"omit {argument('columns', {WEIGHT: '…'})}")
     weights /= weights.max()  # so that the sum is finite
     return np.asarray(weights / weights.mean())
+
+
+def unweighted(examples: Iterable[Any]) -> list[Any]:
+    """Return examples of any task without their weights."""
+
+    def of(example: Any) -> Any:
+        if not isinstance(example, Row) or WEIGHT not in example.values:
+            return example
+        values = {name: value for name, value in example.values.items() if name != WEIGHT}
+        return msgspec.structs.replace(example, values=values)
+
+    return list(map(of, examples))
 
 
 def votes_of(rows: Sequence[Row]) -> list[tuple[Any, ...]]:

@@ -1,10 +1,11 @@
-"""Predictions as tables: the columns of the input with those of the predictions, in CSV, TSV or Parquet."""
+"""Predictions as tables: the columns of the input with those of the predictions, in CSV, TSV, Parquet or Excel."""
 
 from __future__ import annotations
 
 import csv
 import io
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,13 +13,16 @@ import msgspec
 from unmask.data.labelled.label_cells import OTHERS, SEPARATOR, is_closed
 from unmask.data.labelled.labelled_file import TEXTS, Row
 from unmask.data.text.files import import_pyarrow
+from unmask.data.text.spreadsheet import import_openpyxl, write_xlsx
 from unmask.support.errors import UserError
 
-TABLES = (".csv", ".tsv", ".parquet")
+TABLES = (".csv", ".tsv", ".parquet", ".xlsx")
 """Suffixes of files that are tables."""
-UNWRITTEN = (".xlsx", ".xls", ".ods", ".arrow", ".feather", ".conllu", ".conllup", ".ann", ".spacy")
+UNWRITTEN = (".xls", ".ods", ".arrow", ".feather", ".conllu", ".conllup", ".ann", ".spacy")
 """Suffixes of formats that are read, and not written."""
 _BREAKS = frozenset("\t\r\n")
+LIBRARIES = {".parquet": import_pyarrow, ".xlsx": import_openpyxl}
+"""Functions that import the library that a format needs."""
 BATCH = 10_000
 """Rows that are written at a time."""
 
@@ -85,7 +89,7 @@ def _source(example: Row) -> Mapping[str, Any]:
 def write_table(suffix: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
     """Yield the content of a table; its columns are those of the first row, and then those of later ones.
 
-    Parquet is made in memory, the others as the rows come.
+    Parquet and workbooks are made in memory, the others as the rows come.
 
     Args:
         suffix: one of `TABLES`.
@@ -93,12 +97,15 @@ def write_table(suffix: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[byte
 
     Raises:
         UserError: a cell of a TSV file contains a tab or a line break, a column of Parquet has values of several types,
-            or pyarrow is missing.
+            Excel cannot hold it, or a library is missing.
     """
     if suffix == ".parquet":
         yield _parquet(list(rows))
         return
     names = _names(rows)
+    if suffix == ".xlsx":
+        yield write_xlsx(names, rows)
+        return
     text = io.StringIO()
     writer = csv.writer(_Lines(text)) if suffix == ".csv" else _TsvWriter(text)
     writer.writerow(names)
@@ -109,6 +116,16 @@ def write_table(suffix: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[byte
             text.seek(0)
             text.truncate()
     yield text.getvalue().encode()
+
+
+def check_library(path: Path) -> None:
+    """Check that what a file needs is installed, before there is anything to write.
+
+    Raises:
+        UserError: it is not.
+    """
+    if path.suffix in LIBRARIES:
+        LIBRARIES[path.suffix](path)
 
 
 def write_rows(suffix: str, rows: Sequence[Any]) -> bytes:

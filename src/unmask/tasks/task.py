@@ -32,7 +32,6 @@ from unmask.support.errors import UserError, counted
 from unmask.support.messages import call
 from unmask.support.model_card import Card
 from unmask.tasks.explained import Decision, SampleWords
-from unmask.tasks.holding_out import parted
 from unmask.tasks.mistakes import Mistake
 from unmask.tasks.routes import Route
 from unmask.tasks.token_vectors import TokenEncoder
@@ -403,10 +402,6 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Raises:
             UserError: there are too few examples.
         """
-
-    def hold_out(self, examples: Sequence[Any], seed: int, notes: Notes = None) -> tuple[list[Any], list[Any]]:
-        """Return the examples to train on and those to evaluate on; see `choose_held`."""
-        return parted(examples, self.choose_held(examples, self.identities(examples), seed, notes))
 
     @property
     def tunes(self) -> bool:

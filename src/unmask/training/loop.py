@@ -356,7 +356,8 @@ class Trainer:
             )
 
     def _evaluate(self) -> None:
-        if self.heldout:
+        """Evaluate, show and log; without any step there is no course of the training to show."""
+        if self.heldout and self.progress.total:
             metrics = self._evaluated(self.heldout)
             self.run.log({"kind": "heldout", "step": self.progress.step, "tokens": self.progress.tokens, **metrics})
             self.display.show_evaluation(self.progress, metrics)

@@ -31,7 +31,7 @@ from unmask.data.labelled.labelled_file import Row, is_plain, read_rows
 from unmask.data.labelled.negatives import SCORES
 from unmask.data.labelled.retrieval_files import ABSENT, find_collection, read_collection
 from unmask.data.labelled.table import Data, ExampleTable, Source, as_sources
-from unmask.data.text.files import display_name, import_pyarrow
+from unmask.data.text.files import display_name
 from unmask.inference.load import open_predictor
 from unmask.inference.predictor import Predictor
 from unmask.inference.search import Nearest, check_reranks, check_vectors, embed_blocks, embed_side, score_pairs
@@ -40,7 +40,7 @@ from unmask.support.choices import ColumnNames, Device, MinedRows, Precision, Te
 from unmask.support.durable import only_writer, replace_file
 from unmask.support.errors import ShareNote, UserError, check_count, counted, refuse_idle
 from unmask.support.messages import argument
-from unmask.tasks.prediction_tables import TABLES, check_cells, write_rows
+from unmask.tasks.prediction_tables import TABLES, check_cells, check_library, write_rows
 from unmask.tasks.rows import texts_of
 from unmask.tasks.text_pairs import without_labels
 from unmask.tasks.unlabelled import describe_damaged, read_unlabeled
@@ -98,7 +98,7 @@ def mine(
         model: run directory, Hugging Face model directory or name on the Hub, that makes vectors of texts.
         data: pairs of texts that belong together: .tsv, .csv or .jsonl files, in Python also examples in memory; or a
             directory in BEIR's layout, such as DIRECTORY#train.
-        out: file to write the rows to: .jsonl, .csv, .tsv or .parquet; in Python None: they are only returned.
+        out: file to write the rows to: .jsonl, .csv, .tsv, .parquet or .xlsx; in Python None: they are only returned.
         corpus: further texts that may be negatives, with a column of texts, or .txt; the second texts of all pairs are
             searched in any case.
         rows: triplets of anchor, positive and negative, or tuples of anchor, positive and all negatives (negative_1,
@@ -271,8 +271,7 @@ def _check_suffix(path: Path) -> None:
             file=path,
             remedy=f"use {', '.join(('.jsonl', *TABLES))}",
         )
-    if path.suffix == ".parquet":
-        import_pyarrow(path)
+    check_library(path)
 
 
 def _read(

@@ -43,7 +43,7 @@ from unmask.support.durable import only_writer, replace_file
 from unmask.support.errors import ShareNote, UserError, check_count, counted
 from unmask.tasks.classification import Classification, Prediction
 from unmask.tasks.multi_label import Labels, MultiLabel
-from unmask.tasks.prediction_tables import TABLES, as_row, with_columns, write_rows
+from unmask.tasks.prediction_tables import TABLES, as_row, check_library, with_columns, write_rows
 from unmask.tasks.tagged import Entity, Tagged
 from unmask.tasks.task import Task
 from unmask.tasks.tuning import softmax
@@ -94,6 +94,7 @@ def check_suffix(path: Path, task: Task) -> None:
             file=path,
             remedy=f"use {', '.join(('.jsonl', *tables, *EXPORTS))}",
         )
+    check_library(path)
 
 
 def content(
@@ -231,8 +232,8 @@ def suggest(
         model: run directory, Hugging Face model directory or name on the Hub: a classifier of texts or words suggests
             what it is uncertain about, an encoder that was not fine-tuned typical texts.
         data: texts without labels: files as for predict; in Python also examples in memory.
-        out: file to write the suggestions to: .jsonl, .csv, .tsv or .parquet (entities: .jsonl), .labelstudio.json, or
-            .doccano.jsonl; in Python None: they are only returned.
+        out: file to write the suggestions to: .jsonl, .csv, .tsv, .parquet or .xlsx (entities: .jsonl),
+            .labelstudio.json, or .doccano.jsonl; in Python None: they are only returned.
         count: number of texts to suggest, at most 5000.
         labelled: files of texts that have labels already, with the same columns, format and encoding: they, and what
             nearly equals them, are not suggested.

@@ -88,8 +88,9 @@ def test_temperature(corpora):
 
 def test_an_interrupted_mixture_continues(corpora, tmp_path, files_of, monkeypatch):
     def mix(out):
-        return write_mixture(corpora, [3, 2, 1], out, tokens=4000, shard_tokens=500, report=lines.append)
+        return write_mixture(corpora, [3, 2, 1], out, tokens=4000, report=lines.append)
 
+    monkeypatch.setattr("unmask.data.corpus.mix.SHARD_TOKENS", 500)
     lines = []
     whole = mix(tmp_path / "whole")
     reads, read = [], type(corpora[0].train).sentences

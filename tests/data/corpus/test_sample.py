@@ -13,22 +13,23 @@ from unmask.data.text.documents import SourceText
 from unmask.support.errors import UserError
 
 
-def sampled(number, most):
-    sampler = DocumentSampler(most)
+def sampled(number):
+    sampler = DocumentSampler()
     watched = list(sampler.watch(("train", SourceText(f"{index}")) for index in range(number)))
     assert watched == [("train", f"{index}") for index in range(number)]
     return [int(text.text) for _, text in sorted(sampler._kept, key=lambda item: item[0])]
 
 
 def test_small_corpora_are_kept_whole():
-    assert sampled(7, 10) == list(range(7))
+    assert sampled(7) == list(range(7))
 
 
 def test_the_sample_is_uniform_and_in_order(monkeypatch):
+    monkeypatch.setattr(module, "MOST", 5)
     counts = Counter()
     for seed in range(1000):
         monkeypatch.setattr(module.random, "Random", lambda _, seed=seed: Seeded(seed))
-        chosen = sampled(20, 5)
+        chosen = sampled(20)
         assert len(chosen) == 5 and chosen == sorted(chosen)
         counts.update(chosen)
     expected = 1000 * 5 / 20

@@ -1,4 +1,4 @@
-"""Tests of reading Excel's workbooks, beside pandas."""
+"""Tests of reading and writing Excel's workbooks, beside pandas and openpyxl."""
 
 import datetime
 import random
@@ -6,10 +6,13 @@ import zipfile
 
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from unmask.data.labelled.labelled_file import read_rows
-from unmask.data.text import files
+from unmask.data.text import files, spreadsheet
 from unmask.data.text.record_files import read_file
+from unmask.data.text.spreadsheet import write_xlsx
 from unmask.support.errors import UserError
 
 openpyxl = pytest.importorskip("openpyxl")
@@ -107,3 +110,49 @@ def test_damaged_and_expanding_files_are_refused(tmp_path, monkeypatch):
         archive.writestr("xl/workbook.xml", b" " * (files.FREE + 1))
     with pytest.raises(UserError, match="expands to more than 100 times its size"):
         list(read_file(path))
+
+
+VALUES = st.one_of(
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\ufffe\uffff"), max_size=20),
+    st.sampled_from(["=1+1", "#N/A", "_x000D_", "a_x0041_", "\r\n", "1,5", "007", "@x", " a ", "\ta"]),
+    st.booleans(),
+    st.integers(-(10**18), 10**18),
+    st.integers(-(10**6), 10**6).map(lambda number: number / 8),  # of no more than 15 digits
+    st.none(),
+)
+
+
+@given(st.lists(st.tuples(VALUES, VALUES), min_size=1, max_size=5))
+def test_what_is_written_is_read_again(tmp_path_factory, rows):
+    path = tmp_path_factory.mktemp("xlsx") / "a.xlsx"
+    table = [{"id": number, "a": first, "b": second} for number, (first, second) in enumerate(rows)]
+    path.write_bytes(write_xlsx(["id", "a", "b"], table))
+
+    def as_read(value):
+        if isinstance(value, str):
+            return value if value.strip() else None  # cells of spaces are empty
+        if isinstance(value, int) and abs(value) >= 10**15:  # of which Excel would forget digits
+            return str(value)
+        return int(value) if isinstance(value, float) and value.is_integer() else value
+
+    expected = [{name: as_read(value) for name, value in row.items()} for row in table]
+    found = [record for _, record in read_file(path)]
+    assert found == expected
+    kinds = [[type(value) for value in record.values()] for record in found]
+    assert kinds == [[type(value) for value in record.values()] for record in expected]
+
+
+def test_texts_are_no_formulas_and_numbers_are_numbers(tmp_path):
+    (tmp_path / "a.xlsx").write_bytes(write_xlsx(["=a", "b"], [{"=a": "=1+1", "b": 0.9731}, {"=a": "#N/A", "b": 2.0}]))
+    sheet = openpyxl.load_workbook(tmp_path / "a.xlsx").active
+    cells = [[(cell.value, cell.data_type) for cell in row] for row in sheet.iter_rows()]
+    assert cells[1:] == [[("=1+1", "s"), (0.9731, "n")], [("#N/A", "s"), (2, "n")]] and cells[0][0] == ("=a", "s")
+
+
+def test_what_excel_does_not_hold_is_refused(monkeypatch):
+    with pytest.raises(UserError, match=r"a text of 40,000 characters: row 3, column 'b'; write \.csv"):
+        write_xlsx(["b"], [{"b": "a"}, {"b": "a" * 40_000}])
+    monkeypatch.setattr(spreadsheet, "MAX_SHEET", 3)
+    write_xlsx(["b"], [{"b": 1}] * 2)
+    with pytest.raises(UserError, match="more than 3 rows"):
+        write_xlsx(["b"], [{"b": 1}] * 3)

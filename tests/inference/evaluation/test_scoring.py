@@ -109,7 +109,7 @@ def test_the_same_prediction_for_all_examples_is_noted(tokenizer, tmp_path, task
     constant = model(tokenizer, task, labels)
     constant.heads[task.part]["out.bias"] = torch.tensor(biases, dtype=torch.float32)
     note = f"{told} predicted for all 2 examples: the model tells none of them apart"
-    assert note in evaluate_task(constant, [path], columns={})["notes"]
+    assert evaluate_task(constant, [path], columns={})["warnings"] == [note]
     examples = task.read([path], columns={})
     assert score_examples(Predictor(constant), examples)["warnings"] == [note]
     assert note not in score_examples(Predictor(constant), examples[:1]).get("warnings", ())
@@ -119,7 +119,7 @@ def test_undefined_correlations_are_noted(tokenizer, tmp_path):
     path = tmp_path / "data.tsv"
     path.write_text("text\tscore\na\t1\nb\t1.0\n")
     note = "the gold number of all 2 examples is the same: correlations are undefined, and reported as 0"
-    assert note in evaluate_task(model(tokenizer, Regression(length=16)), [path], columns={})["notes"]
+    assert note in evaluate_task(model(tokenizer, Regression(length=16)), [path], columns={})["warnings"]
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_nothing_to_find_is_noted(tokenizer, tmp_path, task, labels, lines):
     path = tmp_path / ("data.conll" if isinstance(task, TokenClassification) else "data.tsv")
     path.write_text("\n".join(lines))
     note = "none of the 2 examples has a label: recall and F1 are undefined, and reported as 0"
-    assert note in evaluate_task(model(tokenizer, task, labels), [path], columns={})["notes"]
+    assert note in evaluate_task(model(tokenizer, task, labels), [path], columns={})["warnings"]
 
 
 def test_a_file_is_scored_once(tokenizer, tmp_path):

@@ -197,7 +197,7 @@ def test_the_task_is_that_of_the_model_and_its_encoder_is_used(encoder, planted,
     [
         ({"task": "regression"}, "unknown; choose one of classification"),
         ({"folds": 1}, "folds=1: not a whole number of 2 or more"),
-        ({"out": "fix.xlsx"}, "use .tsv or .csv or .jsonl or .parquet"),
+        ({"out": "fix.ods"}, "use .tsv or .csv or .jsonl or .parquet or .xlsx"),
         ({"page": "page.txt"}, "use .html"),
         ({"page": "nowhere/page.html"}, "there is no such directory"),
         ({"out": "data.csv"}, "is the same file as data"),

@@ -32,6 +32,7 @@ from unmask.workflows.comparing.cells import (
     write_result,
 )
 from unmask.workflows.comparing.recommendation import limits
+from unmask.workflows.comparing.report import summary
 from unmask.workflows.comparing.results import conclude
 from unmask.workflows.comparing.scores import race
 from unmask.workflows.comparing.settings import Arm, read_comparison
@@ -99,8 +100,8 @@ def test_tasks_that_no_arm_has_learned_are_named(inputs, tmp_path):
         tasks=tasks,
     )
     assert outcome.recommendation[0].startswith("Use bert: ")
-    warned = [warning for warning in outcome.warnings if "the same prediction for all examples (50.0)" in warning]
-    assert [warning.split(":")[0] for warning in warned] == ["again"]
+    warned = [note for note in outcome.notes if "the same prediction for all examples (50.0)" in note]
+    assert [note.split(":")[0] for note in warned] == ["again"]
 
 
 def test_notes_name_the_arms_of_which_they_are_true(inputs, tmp_path):
@@ -108,10 +109,15 @@ def test_notes_name_the_arms_of_which_they_are_true(inputs, tmp_path):
     faked(plan, tmp_path, lambda cell: 0.6)
     for cell in plan.of("score"):
         notes = ["of all", *(["of one"] if cell.arm == "bert" else []), f"of {cell.arm}, seed {cell.seed}"]
-        write_result(folder_of(tmp_path, cell), cell, {**result_of(tmp_path, cell), "notes": notes})
-    warnings = [line for line in conclude(plan, tmp_path, MACHINE).warnings if line.startswith("pets: ")]
+        told = {"notes": notes, "warnings": ["all is wrong"] if cell.arm == "bert" else []}
+        write_result(folder_of(tmp_path, cell), cell, {**result_of(tmp_path, cell), **told})
+    outcome = conclude(plan, tmp_path, MACHINE)
+    noted = [line for line in outcome.notes if line.startswith("pets: ")]
     of_seeds = [f"pets: {arm}: of {arm}, seed {seed}." for arm in ("bert", "random") for seed in (0, 1)]
-    assert sorted(warnings) == sorted(["pets: of all.", "pets: bert: of one.", *of_seeds])
+    assert sorted(noted) == sorted(["pets: of all.", "pets: bert: of one.", *of_seeds])
+    assert outcome.warnings == ["pets: bert: all is wrong."]
+    printed = list(summary(outcome))
+    assert "warning: pets: bert: all is wrong." in printed and set(noted) < set(printed)
     assert listed(["x=1,y=1", "x=1,y=2"]) == "x=1,y=1; x=1,y=2"
 
 

@@ -378,7 +378,7 @@ def test_a_first_look_is_taken_by_this_process_alone(inputs, finished, tmp_path,
     monkeypatch.setattr(compare_module, "local_workers", lambda count, *_: nullcontext(counts.append(count)))
     files = {"train": inputs / "train.tsv", "test": inputs / "test.tsv", "arms": [f"{model}", f"{model}@frozen"]}
     outcome = unmask.compare(**files, first=True, out=tmp_path / "out", **HERE)
-    assert not any("Not finished" in warning for warning in outcome.warnings)
+    assert not any("Not finished" in note for note in outcome.notes)
     assert counts == [0] and [cell.name.partition(":")[0] for cell in outcome.cells] == ["look"]
     assert "without training" in outcome.recommendation[0]
 

@@ -170,7 +170,7 @@ def test_effects_are_told_without_an_arm_that_failed(inputs, tmp_path):
     outcome = conclude(plan, tmp_path, MACHINE)
     changes = {effect.factor: effect.change.mean for effect in outcome.effects}
     assert changes == {"encoder.layers": pytest.approx(10, abs=2), "masking": pytest.approx(4, abs=2)}
-    assert any(f"told without {lost}, whose scores are not complete" in warning for warning in outcome.warnings)
+    assert any(f"told without {lost}, whose scores are not complete" in note for note in outcome.notes)
 
 
 def test_what_is_not_known_is_warned_of(inputs, tmp_path):

@@ -11,11 +11,17 @@ from unmask.model.model import load_model
 from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UserError
 from unmask.support.settings import write
+from unmask.training.machine import choose_machine
+from unmask.workflows.comparing import compute
+from unmask.workflows.comparing.cells import folder_of, write_result
 from unmask.workflows.comparing.planner import Planner
 from unmask.workflows.comparing.settings import Arm, TaskData, read_comparison
 from unmask.workflows.comparing.work import weights_bytes
 from unmask.workflows.finetuning.examples import drawn
+from unmask.workflows.pretraining.default import SIZES, WEIGHT_DECAY
 from unmask.workflows.pretraining.search import cost
+
+CPU = choose_machine("cpu", "float32")
 
 
 def planner(inputs, precision="float32", **changes):
@@ -52,6 +58,48 @@ def test_limits_of_a_recipe_in_a_file_do_not_shorten_its_budget(inputs, tmp_path
         plan = planner(inputs, arms=arms, budget=budget)
         chosen = plan.recipe("mine", arms["mine"], 0, 1.0).budget
         assert chosen.max_minutes is None and (chosen.minutes == 3) == (budget == "3min")
+
+
+@pytest.mark.parametrize("budget", ["20ktok", "1e12flop", "3min"])
+def test_the_sizes_of_the_default_have_its_weight_decay_where_none_is_set(inputs, budget):
+    """The rule is part of their keys; by minutes it also depends on how fast models are trained, once for all seeds."""
+    tiny, often = Arm(recipe=SIZES[0]), Arm(recipe=SIZES[0], settings={WEIGHT_DECAY: 0.01})
+    arms = {"tiny": tiny, "set": often, "other": Arm(recipe="bert-tiny")}
+    changes = {"arms": arms, "budget": budget, "settings": {}}
+    cells = planner(inputs, **changes).plan().cells
+    trained = [cell for cell in cells if cell.kind == "pretraining"]
+    assert {cell.arm for cell in trained if WEIGHT_DECAY in cell.inputs} == {"tiny"}
+    assert len({cell.key for cell in trained}) == len(trained) == 6, "of two seeds"
+    speeds = {cell.needs["speed"].key for cell in trained if "speed" in cell.needs}
+    assert len(speeds) == sum(cell.kind == "speed" for cell in cells) == (budget == "3min")
+    of_file = planner(inputs, **{**changes, "arms": {"tiny": tiny}, "settings": {WEIGHT_DECAY: 0.3}}).plan().cells
+    assert not any(WEIGHT_DECAY in cell.inputs or "speed" in cell.needs for cell in of_file)
+
+
+@pytest.mark.parametrize(("budget", "passes"), [("{}tok", 7.9), ("{}tok", 8), ("{}min", 7.9), ("{}min", 8.04)])
+def test_text_that_is_read_often_is_trained_on_with_more_weight_decay(
+    inputs, corpus, tmp_path, monkeypatch, budget, passes
+):
+    """As by `unmask pretrain` without a recipe; the report says so."""
+    recipes, tokens = [], passes * corpus.train.num_tokens
+    monkeypatch.setattr(compute, "pretrain", lambda recipe, **others: recipes.append(recipe))
+    arm = Arm(recipe=SIZES[0], settings={"tokenizer.vocabulary": 300, "batch.tokens": 256})
+    speed = 1e10
+    minutes = tokens * cost(read_recipe(SIZES[0], {**arm.settings})).flops / speed / 60
+    written = budget.format(f"{minutes if 'min' in budget else tokens:.6f}")
+    plan = planner(inputs, arms={"tiny": arm}, budget=written, settings={}).plan()
+    cell = next(cell for cell in plan.cells if cell.kind == "pretraining")
+    needed = {name: folder_of(tmp_path, needed) for name, needed in cell.needs.items()}
+    for folder in needed.values():
+        folder.mkdir(parents=True, exist_ok=True)
+    (needed["corpus"] / "corpus").symlink_to(corpus.directory)
+    if "speed" in needed:
+        monkeypatch.setattr(compute, "training_speed", lambda machine: speed)
+        write_result(needed["speed"], cell.needs["speed"], compute.measure_speed(cell, tmp_path, {}, CPU))
+    result = compute.train_model(cell, tmp_path / "cell", needed, CPU)
+    often = passes >= 8
+    assert [recipe.optimizer.weight_decay for recipe in recipes] == [1.0 if often else 0.01]
+    assert result["notes"] == ["reads the text about 8 times, and so has a weight decay of 1"] * often
 
 
 def test_operations_of_a_student_include_its_teacher(inputs, published):

@@ -352,7 +352,7 @@ def test_scores_that_get_worse_have_no_outlook(inputs, tmp_path):
 
     outcome = concluded(inputs, tmp_path, accuracy, outlook=True, seeds=3, budget="16ktok", tasks={"pets": data})
     assert {(each.arm, each.task) for each in outcome.prospects} == {("random", "pets")}
-    notes = [warning for warning in outcome.warnings if "extrapolated" in warning]
+    notes = [note for note in outcome.notes if "extrapolated" in note]
     assert [note.split(":")[0] for note in notes] == ["nothing can be extrapolated for bert", "pets"]
     assert notes[1] in (tmp_path / "report.md").read_text() and outcome.best
 

@@ -12,6 +12,7 @@ from unmask.data.labelled.question_files import Question
 from unmask.model.model import load_model
 from unmask.support.errors import UserError
 from unmask.tasks.classification import Classification
+from unmask.tasks.holding_out import parted
 from unmask.tasks.question_answering import QuestionAnswering
 from unmask.workflows.finetuning.examples import HOLD_OUT_SEED, contradictions, frame_examples, read_examples
 from unmask.workflows.finetuning.job import LabelledFiles
@@ -32,7 +33,7 @@ def test_the_tenth_that_is_held_out_does_not_depend_on_the_run(classifier, rows)
     first, second = (read_examples(TASK, LabelledFiles([rows]), load_model(classifier)) for _ in range(2))
     assert (first.train, first.held) == (second.train, second.held)
     every = TASK.read([rows], columns={})
-    assert (first.train, first.held) == TASK.hold_out(every, HOLD_OUT_SEED)
+    assert (first.train, first.held) == parted(every, TASK.choose_held(every, TASK.identities(every), HOLD_OUT_SEED))
     assert (len(first.train), len(first.held)) == (108, 12)
 
 

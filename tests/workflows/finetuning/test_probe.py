@@ -104,6 +104,17 @@ def test_a_head_without_a_bias_is_fitted_without_one(tokenizer, documents, tmp_p
     assert np.mean(probable) == pytest.approx(0.1, abs=0.03)
 
 
+def test_without_training_steps_only_the_result_is_shown(published, tmp_path, capsys):
+    """No held-out loss of a step 0 of 0, which is on a sample, before the scores."""
+    rows = write(tmp_path / "train.tsv", texts_of(np.random.default_rng(3), ("good", "bad"), 10))
+    settings = {"probe": True, "budget.epochs": 0}
+    for resume in (False, True):
+        finetune("classification", published, rows, tmp_path / "run", settings=settings, frozen=True, resume=resume)
+        printed = capsys.readouterr().err
+        assert "held out: loss" not in printed and (resume or printed.count("dev: ") == 1)
+    assert "accuracy" in (tmp_path / "run" / "report.md").read_text()
+
+
 def test_few_pairs_are_told_apart_by_the_differences_of_their_texts(published, tmp_path, capsys):
     rng = np.random.default_rng(7)
 

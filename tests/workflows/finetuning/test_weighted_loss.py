@@ -5,10 +5,15 @@ import json
 import numpy as np
 import pytest
 
+from unmask.data.labelled.table import ExampleTable
 from unmask.inference.predictor import Predictor
 from unmask.model.model import load_model
+from unmask.support.errors import UserError
 from unmask.support.settings import parse_overrides
+from unmask.tasks.classification import Classification
+from unmask.workflows.finetuning.examples import read_examples
 from unmask.workflows.finetuning.finetune import finetune
+from unmask.workflows.finetuning.job import LabelledFiles
 
 from .conftest import CPU
 
@@ -40,3 +45,20 @@ def test_it_is_their_weighted_mean_whatever_the_micro_batches(classifier, tmp_pa
     losses = [-np.log(prediction.scores[label]) for prediction, label in zip(predictions, labels, strict=True)]
     expected = np.average(losses, weights=weights)
     assert loss == pytest.approx(expected, rel=1e-4) and abs(np.mean(losses) - expected) > 1e-3 * expected
+
+
+@pytest.mark.parametrize("files", ["dev", "held out", "choosing"])
+def test_what_is_not_trained_on_has_no_weights(classifier, tmp_path, files):
+    """Files of dev examples need no column of them; a tenth that is held out counts each example once, too."""
+    rows = {"text": [f"river {'dog ' * number}" for number in range(20)], "label": ["long", "brief"] * 10}
+    train = ExampleTable("<train>", {**rows, "importance": [*range(1, 21)]})
+    dev = [ExampleTable("<dev>", rows)] if files == "dev" else []
+    columns = {"text": "text", "label": "label", "weight": "importance"}
+    files_read, base = LabelledFiles([train], dev, columns), load_model(classifier)
+    read = read_examples(Classification(), files_read, base)
+    if files == "choosing":
+        read = read.inner(Classification())
+    assert read.held and all("weight" not in row.values for row in read.held)
+    assert len({row.values["weight"] for row in read.train}) == len(read.train)
+    with pytest.raises(UserError, match="no column named importance"):
+        read_examples(Classification(), LabelledFiles([ExampleTable("<train>", rows)], [], columns), base)

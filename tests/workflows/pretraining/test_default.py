@@ -20,7 +20,17 @@ from unmask.support.errors import UserError
 from unmask.support.messages import rendered
 from unmask.training.settings import BudgetSettings
 from unmask.workflows.pretraining import default
-from unmask.workflows.pretraining.default import ENOUGH, PASSES, SIZES, choose, for_model, limited, rules, worth
+from unmask.workflows.pretraining.default import (
+    ENOUGH,
+    PASSES,
+    SIZES,
+    choose,
+    describe_decay,
+    for_model,
+    limited,
+    rules,
+    worth,
+)
 from unmask.workflows.pretraining.search import SHARE, cost
 
 SHAPE = {"layers": 1, "width": 32, "heads": 2, "positions": 64}
@@ -105,6 +115,37 @@ def test_text_that_is_read_often_gets_more_weight_decay(corpus):
         assert chosen(corpus, 1e15, budget__tokens=passes * text)[0].optimizer.weight_decay == decay
     assert chosen(corpus, 1e15)[0].optimizer.weight_decay == 1.0, "read as often as by default"
     assert chosen(corpus, 1e15, optimizer__weight_decay=0.1)[0].optimizer.weight_decay == 0.1
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "passes"),
+    [
+        ("modernbert-tiny", {}, 8),
+        ("modernbert-mini", {"optimizer.weight_decay": 0.29}, 20),
+        ("modernbert-mini", {"optimizer.weight_decay": 0.3}, 0),
+        ("modernbert-mini", {"optimizer.kind": "adamw"}, 0),
+        ("modernbert-base", {}, 0),
+        ("bert-mini", {}, 0),
+    ],
+)
+def test_who_names_a_recipe_is_told_of_text_that_is_read_often(corpus, name, changes, passes):
+    text, vocabulary = corpus.train.num_tokens, {"tokenizer.vocabulary": corpus.tokenizer.size}
+
+    def told(**budget):
+        budgets = {f"budget.{key}": value for key, value in budget.items()}
+        recipe = read_recipe(name, {**changes, **vocabulary, **budgets})
+        return list(map(rendered, describe_decay(recipe, corpus, Peak(1e12), processes=2)))
+
+    times = passes or 20
+    notes = [told(tokens=times * text)]
+    per_step = cost(read_recipe(name, {**vocabulary, "budget.steps": 1})).tokens
+    notes.append(told(steps=math.ceil(times * text / per_step)))
+    flops = cost(read_recipe(name, {**changes, **vocabulary})).flops
+    notes.append(told(minutes=1.001 * times * text * flops / (2 * SHARE * 1e12) / 60))
+    for note in notes:
+        assert len(note) == bool(passes)
+        assert all('settings={"optimizer.weight_decay": 1.0} is better' in text for text in note)
+    assert told(tokens=7.9 * text) == []
 
 
 def test_settings_of_the_command_line_take_precedence(corpus):

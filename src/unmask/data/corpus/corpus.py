@@ -58,6 +58,8 @@ SMALL_FILES = (NAME, CLEANING, SAMPLE, *(f"tokenizer/{name}" for name in ALL_FIL
 """Files of a corpus beside its shards."""
 BLOCK_TOKENS = 1 << 20
 """Number of tokens that `Documents.blocks` reads at a time, but for documents that are longer."""
+COUNTED = 1_000_000
+"""Number of tokens that `Documents.token_counts` reads."""
 MOST_OPEN = 4096
 """Maximum number of shards that are open at once, each with four files."""
 COPIES_OPEN = 2
@@ -210,13 +212,13 @@ class Documents:
         """
         return self._sizes()[0]
 
-    def token_counts(self, enough: int = 1_000_000) -> npt.NDArray[np.int64]:
-        """Count the tokens of documents at equal distances, (vocabulary,), which have about `enough` tokens together.
+    def token_counts(self) -> npt.NDArray[np.int64]:
+        """Count the tokens of documents at equal distances, (vocabulary,), which have about `COUNTED` tokens together.
 
         Raises:
             UserError: a document is damaged (the message names the file).
         """
-        every = max(1, self.num_tokens // enough)
+        every = max(1, self.num_tokens // COUNTED)
         documents = self.tokens(range(0, len(self), every))
         return np.bincount(np.concatenate([np.zeros(0, np.int32), *documents]), minlength=self._vocabulary)
 
@@ -450,19 +452,17 @@ class Corpus:
         _ = self.tokenizer
 
 
-def open_corpus(directory: str | Path, *, tokenizer: Tokenizer | None = None) -> Corpus:
+def open_corpus(directory: str | Path) -> Corpus:
     """Open a corpus; check the manifest and the sizes of all files.
 
     Args:
         directory: directory of the corpus, or its URL.
-        tokenizer: the tokenizer that it must have been built with.
 
     Returns:
         The corpus.
 
     Raises:
-        UserError: it is not a corpus, files are missing or truncated (the message names the first one), or it was built
-            with another tokenizer.
+        UserError: it is not a corpus, or files are missing or truncated (the message names the first one).
         UnmaskError: the store at a URL fails.
     """
     place = as_url(directory)
@@ -470,7 +470,7 @@ def open_corpus(directory: str | Path, *, tokenizer: Tokenizer | None = None) ->
         copied = Path(mkdtemp(prefix="unmask-corpus-"))
         try:
             copy_small_files(place, SMALL_FILES, copied)
-            corpus = _opened(copied, place, tokenizer)
+            corpus = _opened(copied, place)
             _ = corpus.tokenizer
         except BaseException as error:
             shutil.rmtree(copied, ignore_errors=True)
@@ -479,15 +479,12 @@ def open_corpus(directory: str | Path, *, tokenizer: Tokenizer | None = None) ->
             raise
         weakref.finalize(corpus, shutil.rmtree, copied, ignore_errors=True)
         return corpus
-    return _opened(Path(place), Path(place), tokenizer)
+    return _opened(Path(place), Path(place))
 
 
-def _opened(directory: Path, place: Place, tokenizer: Tokenizer | None) -> Corpus:
+def _opened(directory: Path, place: Place) -> Corpus:
     """Return a corpus; see `open_corpus`."""
     manifest = read_manifest(directory / NAME)
-    if tokenizer is not None:
-        remedy = "build the corpus with the tokenizer of this model, or use the one of the corpus"
-        check_tokenizer(tokenizer, manifest, directory, remedy)
     for name, part in (("train", manifest.train), ("heldout", manifest.heldout)):
         for shard in part.shards:
             check_files(place, shard)

@@ -67,7 +67,6 @@ def write_mixture(
     tokens: float | None = None,
     most_repeats: float = 4.0,
     seed: int = 0,
-    shard_tokens: int = SHARD_TOKENS,
     report: Callable[[str], None] = lambda line: None,
 ) -> Corpus:
     """Write the mixture of corpora as a corpus, or resume one that was interrupted.
@@ -79,7 +78,6 @@ def write_mixture(
         tokens: number of tokens to train on; None: as many as there are if no document is read twice.
         most_repeats: maximum number of times that a document is read.
         seed: of the choice of documents.
-        shard_tokens: number of tokens after which a shard ends.
         report: called with lines that say what is read how many times, and what was written.
 
     Raises:
@@ -113,9 +111,9 @@ def write_mixture(
         "shares": " ".join(f"{share:.6g}" for share in wanted),
         "tokens": f"{tokens}",
         "seed": f"{seed}",
-        "tokens of a shard": f"{shard_tokens}",
+        "tokens of a shard": f"{SHARD_TOKENS}",
     }
-    with PartialCorpus(out.resolve(), settings, first.tokenizer, shard_tokens=shard_tokens, report=report) as partial:
+    with PartialCorpus(out.resolve(), settings, first.tokenizer, shard_tokens=SHARD_TOKENS, report=report) as partial:
         for document in partial.missing(_documents(copies)):
             number, index = map(int, document.text.split(":"))
             source: Documents = getattr(corpora[number], document.part)

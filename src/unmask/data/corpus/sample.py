@@ -38,14 +38,10 @@ class SampledText(msgspec.Struct, frozen=True):
 
 
 class DocumentSampler:
-    """Samples the documents that pass by.
+    """Samples `MOST` of the documents that pass by."""
 
-    Args:
-        most: number of documents to keep.
-    """
-
-    def __init__(self, most: int = MOST) -> None:
-        self._most, self._seen, self._rng = most, 0, random.Random(0)
+    def __init__(self) -> None:
+        self._seen, self._rng = 0, random.Random(0)
         self._kept: list[tuple[int, SampledText]] = []
 
     def watch(self, documents: Iterable[tuple[str, SourceText]]) -> Iterator[tuple[str, str]]:
@@ -57,9 +53,9 @@ class DocumentSampler:
 
     def _add(self, document: SourceText) -> None:
         place, self._seen = self._seen, self._seen + 1
-        if place >= self._most:
+        if place >= MOST:
             place = self._rng.randrange(self._seen)
-            if place >= self._most:
+            if place >= MOST:
                 return
         text = SampledText(document.text[:CHARACTERS], document.url[:URL_CHARACTERS])
         self._kept[place : place + 1] = [(self._seen, text)]

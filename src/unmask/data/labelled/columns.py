@@ -150,6 +150,11 @@ def refuse_weights(columns: Mapping[str, str], why: str) -> None:
         raise UserError(f"{argument('columns', {WEIGHT: '…'})} has no effect: {why}", remedy="omit it")
 
 
+def without_weights(columns: Mapping[str, str]) -> dict[str, str]:
+    """Return columns without that of weights, to read examples that nothing is trained on."""
+    return {column: name for column, name in columns.items() if column != WEIGHT}
+
+
 @dataclass(frozen=True)
 class Fields:
     """What the rows of a task have, beside one or two texts.

@@ -1,11 +1,11 @@
-"""Readers of spreadsheets, Excel's (.xlsx) and OpenDocument's (.ods): the rows of a sheet whose first row is a header.
+"""Spreadsheets, Excel's (.xlsx) and OpenDocument's (.ods): the rows of a sheet whose first row is a header.
 
 Input: `FILE`, if one sheet has rows, or `FILE#SHEET`. Output: records, numbered as the rows of the sheet, of texts,
 numbers, truth values and dates as ISO 8601 text; empty cells are None. A whole number is an int, as Excel shows it.
 Empty rows, and empty columns without a name, are left out. The sizes that an archive declares are bounded as those of
 other compressed files (`MAX_RATIO`).
 
-**Excel** needs openpyxl (the extra `excel`), which reads row by row.
+**Excel** needs openpyxl (the extra `excel`), which reads row by row. Workbooks are also written, with one sheet.
 
 **OpenDocument**, as LibreOffice and Google Sheets write it: times are `13:05:00`, percentages are shares. Comments, and
 cells that are covered by merged ones, are left out. Values are read from the XML (OpenDocument 1.3, part 3): libraries
@@ -15,13 +15,17 @@ take no memory.
 
 from __future__ import annotations
 
+import io
+import math
 import re
 import warnings
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import date, datetime, time, timedelta
+from itertools import chain
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from xml.etree import ElementTree
 
@@ -37,6 +41,11 @@ _DURATION = re.compile(r"PT(\d+)H(\d+)M(\d+)(?:[.,](\d+))?S")
 _NO_TEXT = (f"{_OFFICE}annotation", f"{_TEXT}ruby-text", f"{_TEXT}note")
 _ESCAPED = re.compile("_x(00[01][0-9A-Fa-f]|005[Ff])_")
 """How Excel writes control characters, such as carriage returns, and its sign for that (ECMA-376, 22.9.2.19)."""
+_RESERVED = re.compile(r"[\x00-\x08\x0b-\x1f]|_(?=x[0-9A-Fa-f]{4}_)")
+"""What is written so: control characters, and underscores that could begin such a sign."""
+MAX_CELL, MAX_SHEET = 32_767, 1 << 20
+"""Number of characters of a cell, and of rows, that Excel holds."""
+OTHERS = "write .csv, .jsonl or .parquet instead"
 Element = ElementTree.Element
 ERRORS = ("#DIV/0!", "#N/A", "#NAME?", "#NULL!", "#NUM!", "#REF!", "#VALUE!")
 """What is shown for a formula that fails."""
@@ -54,10 +63,7 @@ def read_xlsx(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
             which none is named, or a row is not as described; the message names it.
     """
     file, part = split_part(path)
-    try:
-        import openpyxl
-    except ImportError as error:
-        raise UserError("needs openpyxl", file=file, remedy="pip install 'unmask[excel]'") from error
+    openpyxl = import_openpyxl(file)
     try:
         check_size(file)
         with warnings.catch_warnings():
@@ -73,6 +79,67 @@ def read_xlsx(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
         raise UserError(f"cannot be read ({error.strerror or error})", file=file) from error
     except (zipfile.BadZipFile, KeyError, ValueError, SyntaxError, EOFError) as error:  # SyntaxError: of XML
         raise UserError(f"cannot be read as xlsx ({str(error)[:200]})", file=file) from error
+
+
+def import_openpyxl(path: str | Path) -> ModuleType:
+    """Return openpyxl.
+
+    Raises:
+        UserError: it is not installed; names the file that needs it.
+    """
+    try:
+        import openpyxl
+    except ImportError as error:
+        raise UserError("needs openpyxl", file=path, remedy="pip install 'unmask[excel]'") from error
+    return openpyxl
+
+
+def write_xlsx(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> bytes:
+    """Return a workbook with a sheet whose first row is a header, as `read_xlsx` reads it.
+
+    Texts are texts, also those that begin like formulas; whole numbers that are too long for Excel are texts, too.
+
+    Args:
+        names: names of the columns.
+        rows: values by column, texts, numbers and truth values; others are written as texts.
+
+    Raises:
+        UserError: openpyxl is missing, or a text, or the number of rows, is more than Excel holds.
+    """
+    openpyxl = import_openpyxl("predictions")
+    from openpyxl.cell import WriteOnlyCell
+
+    book = openpyxl.Workbook(write_only=True)
+    sheet = book.create_sheet("Sheet1")
+
+    def cell(value: Any, name: str, number: int) -> Any:
+        if value is None or (isinstance(value, bool | int | float) and is_held(value)):
+            return value
+        text = _RESERVED.sub(lambda match: "".join(f"_x{ord(mark):04X}_" for mark in match[0]), f"{value}")
+        if len(text) > MAX_CELL:
+            raise UserError(
+                f"Excel cannot hold a text of {len(text):,} characters: row {number}, column '{name}'", remedy=OTHERS
+            )
+        made = WriteOnlyCell(sheet, text)
+        made.data_type = "s"  # never a formula or an error
+        return made
+
+    try:
+        for number, values in enumerate(chain([dict(zip(names, names, strict=True))], rows), 1):
+            if number > MAX_SHEET:
+                raise UserError(f"Excel cannot hold more than {MAX_SHEET:,} rows", remedy=OTHERS)
+            sheet.append([cell(values.get(name), name, number) for name in names])
+    except BaseException:
+        sheet.close()
+        raise
+    content = io.BytesIO()
+    book.save(content)
+    return content.getvalue()
+
+
+def is_held(number: float) -> bool:
+    """Return whether Excel holds a number: it has 15 digits, and nothing that is not finite."""
+    return math.isfinite(number) and (not isinstance(number, int) or abs(number) < 10**15)
 
 
 def read_ods(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -8,7 +8,8 @@ Vocabularies with byte fallback (`FALLBACK_BPE`) split whole texts, without rega
 
 ModernBERT's vocabulary (`BERT_BPE`) has the special tokens of BERT and composes Unicode characters (NFC).
 
-Sennrich et al. 2016; Radford et al. 2019 (GPT-2), section 2.2; Liu et al. 2019 (RoBERTa), section 4.4.
+Sennrich et al. 2016, arXiv 1508.07909; Radford et al. 2019 (GPT-2), section 2.2; Liu et al. 2019 (RoBERTa), section
+4.4.
 
 BPE vocabularies in which `</w>` marks the last token of a word, as in GPT, read from `vocab.json` and `merges.txt`.
 

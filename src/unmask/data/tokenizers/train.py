@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from itertools import chain
 from typing import Literal
@@ -15,7 +14,8 @@ from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.data.tokenizers.unigram import train_unigram
 from unmask.data.tokenizers.word_level import train_words
 from unmask.data.tokenizers.wordpiece import train_wordpiece
-from unmask.support.errors import InputWarning, UserError
+from unmask.support.errors import UserError
+from unmask.support.notices import warn
 
 Trained = Literal["wordpiece", "bpe", "unigram", "words"]
 """Kinds of vocabulary that can be trained."""
@@ -76,7 +76,7 @@ def train_vocabulary(
             tokenizer = train_unigram(texts, size=size, lowercase=lowercase, coverage=coverage, progress=progress)
         case "wordpiece":
             tokenizer = train_wordpiece(texts, size=size, lowercase=lowercase, coverage=coverage, progress=progress)
-    for note in (loss_note(first, tokenizer.normalize), decomposition_note(first, tokenizer.normalize)):
-        if note:
-            warnings.warn(note, InputWarning, stacklevel=2)
+    for text in (loss_note(first, tokenizer.normalize), decomposition_note(first, tokenizer.normalize)):
+        if text:
+            warn(text)
     return tokenizer

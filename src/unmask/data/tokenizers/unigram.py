@@ -4,9 +4,9 @@ In a trained vocabulary the special tokens have ALBERT's ids: `<pad>` 0, `<unk>`
 text is segmented into the pieces with the largest product of probabilities; characters that are in no piece become
 `<unk>`. Training is deterministic: the same texts give the same vocabulary.
 
-Kudo 2018; Kudo and Richardson 2018 (SentencePiece); Lan et al. 2020 (ALBERT), section 4.1. Quotation marks, accents and
-case are treated as in ALBERT's code (tokenization.py of google-research/albert, preprocess_text); unlike there, and as
-in transformers, a digit before a comma is not split off.
+Kudo 2018, arXiv 1804.10959; Kudo and Richardson 2018, arXiv 1808.06226 (SentencePiece); Lan et al. 2020 (ALBERT),
+section 4.1. Quotation marks, accents and case are treated as in ALBERT's code (tokenization.py of
+google-research/albert, preprocess_text); unlike there, and as in transformers, a digit before a comma is not split off.
 
 Reader of SentencePiece model files (`spiece.model`), which are protocol buffers.
 

@@ -4,14 +4,13 @@ In a trained vocabulary the special tokens have the ids 0 to 4; then follow the 
 (##), and the merged tokens in the order of merging. Training is deterministic: the same texts give the same
 vocabulary.
 
-Devlin et al. 2019, section 3; Wu et al. 2016, section 4.1. As in BERT's successors, tokens are merged by frequency
-(byte-pair encoding), not by likelihood: Google never published BERT's trainer.
+Devlin et al. 2019, section 3; Wu et al. 2016, arXiv 1609.08144, section 4.1. As in BERT's successors, tokens are merged
+by frequency (byte-pair encoding), not by likelihood: Google never published BERT's trainer.
 """
 
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +32,8 @@ from unmask.data.tokenizers.tokenizer import (
     Tokenizer,
     write_vocabulary,
 )
-from unmask.support.errors import InputWarning, UserError
+from unmask.support.errors import UserError
+from unmask.support.notices import warn
 
 PREFIX = "##"
 _BRACKETED = re.compile(r"\[.*\]", re.DOTALL)
@@ -144,12 +144,10 @@ def train_wordpiece(
             remedy="train a vocabulary of the kind unigram, or put spaces between words",
         )
     if (lost := 1 - _size(usable) / _size(counted)) > _MOST_LOST:
-        warnings.warn(
+        warn(
             f"{lost:.0%} of the text is in words of more than {LONGEST_WORD} characters, which WordPiece reads as "
             "unknown, as in proteins, and scripts without spaces between words, such as Thai: train a vocabulary of "
             "the kind unigram",
-            InputWarning,
-            stacklevel=2,
         )
     characters = sorted({character for word in words for character in word})
     continuing = sorted({PREFIX + character for word in words for character in word[1:]})

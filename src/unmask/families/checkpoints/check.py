@@ -10,7 +10,6 @@ Whether weights match their config is checked before memory is allocated, on bod
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,9 +29,10 @@ from unmask.objectives import OBJECTIVES
 from unmask.objectives.objective import BuildContext, decoder_of
 from unmask.support.durable import replace_file
 from unmask.support.environment import check_memory
-from unmask.support.errors import InputWarning, UserError, counted
+from unmask.support.errors import UserError, counted
 from unmask.support.fingerprint import sha256
 from unmask.support.model_card import NAME as CARD
+from unmask.support.notices import note
 
 if TYPE_CHECKING:
     from unmask.families import BodySettings
@@ -231,7 +231,7 @@ def _head_shapes(form: Format, body: Encoder) -> dict[str, tuple[int, ...]]:
 def take_decoder(form: Format, config: Mapping[str, Any], tensors: dict[str, Tensor], path: Path) -> bool:
     """Remove the vocabulary decoder from the tensors; return whether it is one of its own, not the token embeddings.
 
-    A warning says that the heads of the pretraining are left out then, as they are not implemented.
+    A note says that the heads of the pretraining are left out then, as they are not implemented.
 
     Raises:
         UserError: it differs from the token embeddings, but config.json states that they are tied.
@@ -245,10 +245,9 @@ def take_decoder(form: Format, config: Mapping[str, Any], tensors: dict[str, Ten
             file=path,
             remedy="if it was trained apart from them, set tie_word_embeddings to false in config.json",
         )
-    warnings.warn(
+    note(
         f"{path}: the decoder has weights of its own, which is not implemented for {form.model_type}; the heads of the "
         "pretraining are left out",
-        InputWarning,
         stacklevel=3,
     )
     return True

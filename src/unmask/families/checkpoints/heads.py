@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,8 @@ from torch import Tensor
 from unmask.families.checkpoints.config_file import MULTI_LABEL
 from unmask.nn.encoders.encoder import POOLER
 from unmask.objectives import OBJECTIVES
-from unmask.support.errors import InputWarning, UserError, counted
+from unmask.support.errors import UserError, counted
+from unmask.support.notices import warn
 
 if TYPE_CHECKING:
     from unmask.families.format import Format
@@ -118,9 +118,8 @@ def warn_of_left_out(config: Mapping[str, Any], left_out: Sequence[str], heads: 
     else:
         return
     if left_out:
-        warnings.warn(
+        warn(
             f"{path}: {found}; left out: {counted(len(left_out), 'tensor')}, first {left_out[0]}",
-            InputWarning,
             stacklevel=3,
         )
 

@@ -4,7 +4,7 @@ Reading takes a directory of one of `FAMILIES`, with or without the prefix of th
 `beta`, and with any set of heads; it returns the settings, the encoder's tensors under our names, and the known heads.
 Writing is the inverse.
 
-The prefixes of torch.compile and of DistributedDataParallel (`_orig_mod.`, `module.`) are removed, with a warning.
+The prefixes of torch.compile and of DistributedDataParallel (`_orig_mod.`, `module.`) are removed, with a note.
 Tensors of heads that are not known are left out, with a warning if the model was fine-tuned, for them or for a head
 that is known. Those in the body that are not read, and adapters, are refused.
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import re
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TypeAlias
@@ -26,7 +25,8 @@ from torch import Tensor
 
 from unmask.data.text.files import read_whole, require_regular
 from unmask.data.text.json_keys import refuse_duplicates
-from unmask.support.errors import InputWarning, UserError
+from unmask.support.errors import UserError
+from unmask.support.notices import note
 
 MAX_HEADER = 1_000_000
 """Maximum size of a header in bytes; that of BERT-large has 40,000."""
@@ -193,7 +193,7 @@ _WRAPPED = re.compile(rf"(?:{'|'.join(re.escape(prefix) for prefix in WRAPPERS)}
 def without_prefixes(
     path: Path, shapes: dict[str, tuple[int, ...]], load: Load
 ) -> tuple[Path, dict[str, tuple[int, ...]], Load]:
-    """Return the same without the prefixes of wrappers, which a warning names.
+    """Return the same without the prefixes of wrappers, which a note names.
 
     A wrapped part of a model has its prefix within the name; `module.` and that of PEFT count only at the beginning.
 
@@ -217,7 +217,7 @@ def without_prefixes(
     if not removed:
         return path, shapes, load
     sources = ", ".join(f"'{prefix}' ({WRAPPERS[prefix]})" for prefix in removed)
-    warnings.warn(f"{path}: removed the prefix {sources} from the names of the tensors", InputWarning, stacklevel=2)
+    note(f"{path}: removed the prefix {sources} from the names of the tensors")
 
     def load_plain(names: Iterable[str]) -> dict[str, Tensor]:
         wanted = list(names)

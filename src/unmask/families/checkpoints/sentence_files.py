@@ -9,7 +9,6 @@ of classes are compared, never imported.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,7 +39,8 @@ from unmask.families.checkpoints.sentence_modules import (
 from unmask.nn.encoders.pooled import Dense
 from unmask.support.beside import DENSE, FILES, NORMALIZE, POOLING, SPLADE_POOLING
 from unmask.support.choices import exists
-from unmask.support.errors import InputWarning, UserError
+from unmask.support.errors import UserError
+from unmask.support.notices import warn
 
 LENGTH_FILES = (
     LENGTH,
@@ -149,11 +149,9 @@ def warn_of_classifier(directory: Path) -> None:
     """
     root = root_of(directory)
     if any((root / name).exists() for name in SETFIT):
-        warnings.warn(
+        warn(
             f"{root}: SetFit's classifier ({SETFIT[0]}) is not read, as a pickle can execute code: the model makes "
             "vectors of texts alone; to classify, fine-tune it for classification on the examples of that classifier",
-            InputWarning,
-            stacklevel=2,
         )
 
 

@@ -192,10 +192,10 @@ def evaluate(
 
 
 def _finished(result: dict[str, Any], start: float, display: Display) -> dict[str, Any]:
-    """Show the notes of a result, and return it, with its notes as they are shown and the seconds since `start`."""
-    if "notes" in result:
-        result = result | {"notes": [*map(rendered, result["notes"])]}
-    display.say(*result.get("notes", []))
+    """Show the notes and warnings of a result, and return it, with these as shown and the seconds since `start`."""
+    result = result | {kind: [*map(rendered, result[kind])] for kind in ("notes", "warnings") if kind in result}
+    display.say(*result.get("notes", ()))
+    display.warn(*result.get("warnings", ()))
     if compared := result.get("thresholds"):
         display.say(describe_effect(compared))
     return result | {"seconds": round(time.perf_counter() - start, 3)}

@@ -110,7 +110,7 @@ def evaluate_task(
     if known := as_sources(trained_on):
         train = model.task.read(known, columns=named, kind=kind)
         result["without_training_examples"] = _unseen(model.task, train, examples, first, notes)
-    if notes := [*notes, *result.pop("warnings", ())]:
+    if notes := [*notes, *result.pop("notes", ())]:
         result["notes"] = notes
     if other is not None:
         second = _measure(model, examples, other.run(examples), metrics)
@@ -142,7 +142,7 @@ def _unseen(
 
 
 def score_examples(predictor: Predictor, examples: Sequence[Any]) -> dict[str, Any]:
-    """Return `{task, metrics, intervals, examples}` of a fine-tuned model, the `details` of the task, and `warnings`.
+    """Return `{task, metrics, intervals, examples}` of a fine-tuned model, `details`, `notes` and `warnings`.
 
     Scores are times 100; `intervals` are 95 % confidence intervals.
     """
@@ -179,11 +179,10 @@ def _scores(
         **task.details(examples, predictions, model.labels),
     }
     found = {label for example in examples for label in task.labels_of(example)}
-    warnings = describe_unseen(task.classes(model.labels), found)
+    if notes := describe_unseen(task.classes(model.labels), found):
+        result["notes"] = notes
     if told := describe_uninformative(task, examples, predictions):
-        warnings.append(told)
-    if warnings:
-        result["warnings"] = warnings
+        result["warnings"] = [told]
     return result, measure
 
 

@@ -53,6 +53,10 @@ class Display:
         for text in texts:
             self.console.print("\n".join(map(printable, rendered(text).split("\n"))), markup=False)
 
+    def warn(self, *texts: str) -> None:
+        """Print warnings, of what may make results wrong, each on a line of its own; notes are said."""
+        self.say(*(f"warning: {text}" for text in texts))
+
     def show_evaluation(self, progress: RunProgress, metrics: Mapping[str, float]) -> None:
         """Print the result of an evaluation."""
         text = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())

@@ -7,17 +7,17 @@ Input: the lines of metrics.jsonl. Output: whatever a sink makes of them. A pack
     my_tracker = "my_package.tracking:open_run"
 
 whose function takes the directory of a run and returns a `Sink`, or None to take no part (docs/python.md). A sink that
-fails is dropped with a warning: it never ends a run.
+fails is dropped with a note: it never ends a run.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from unmask.support.notices import note
 from unmask.support.plugins import Registry
 
 
@@ -112,4 +112,4 @@ class Sinks:
         except Exception as error:  # third-party code may raise anything, and the numbers are in metrics.jsonl
             (self._open or {}).pop(name, None)
             text = f"{type(error).__name__}: {error}"
-            warnings.warn(f"the metrics sink '{name}' failed and gets no more metrics ({text})", stacklevel=2)
+            note(f"the metrics sink '{name}' failed and gets no more metrics ({text})")

@@ -167,7 +167,7 @@ def finetuning_report(
         lines += ["| dev data, not used for any choice | |", "|---|---|"]
         names = {name: metric_name(name, result.get("positive")) for name in metrics}
         lines += [f"| {names[name]} | {value:.2f} |" for name, value in metrics.items()]
-        lines += [line for warning in result.get("warnings", ()) for line in ("", f"**{warning}**")]
+        lines += _told(result)
         lines += _by_label(result.get("by_label", {}))
         lines += _plot(run, "confusion")
     lines += [
@@ -178,6 +178,13 @@ def finetuning_report(
         ),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _told(result: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Return lines with the notes and the warnings of a result."""
+    texts = [f"{prefix}{note}" for note in result.get("notes", ())]
+    texts += [f"**{prefix}{warning}**" for warning in result.get("warnings", ())]
+    return [line for text in texts for line in ("", text)]
 
 
 @dataclass(frozen=True)
@@ -211,8 +218,7 @@ def multitask_report(run: RunDirectory, tasks: Mapping[str, TaskSummary], progre
         positive = task.result.get("positive")
         scores = [f"{metric_name(key, positive)} {value:.2f}" for key, value in task.result["metrics"].items()]
         lines.append(f"| {name} | {task.title} | {task.examples:,} | {task.epochs:.1f} | {', '.join(scores)} |")
-    warned = {name: task.result.get("warnings", ()) for name, task in tasks.items()}
-    lines += [line for name, texts in warned.items() for text in texts for line in ("", f"**{name}: {text}**")]
+    lines += [line for name, task in tasks.items() for line in _told(task.result, f"{name}: ")]
     first = next(iter(tasks))
     lines += [
         *_plot(run, "training"),

@@ -28,6 +28,7 @@ from unmask.support.durable import check_file, only_writer, replace_file
 from unmask.support.errors import UserError, check_count
 from unmask.support.messages import argument
 from unmask.tasks import TASKS
+from unmask.tasks.prediction_tables import check_library
 from unmask.tasks.rows import RowTask, texts_of
 from unmask.tasks.task import Task
 from unmask.training.machine import choose_machine
@@ -45,7 +46,7 @@ from unmask.workflows.auditing.finetuned import finetuned_probabilities
 from unmask.workflows.auditing.suspects import RANKERS, Ranking, rank_examples
 from unmask.workflows.finetuning.job import InitialModel
 
-OF_TEXTS, OF_WORDS = (".tsv", ".csv", ".jsonl", ".parquet"), (".conll", ".tsv", ".txt", ".jsonl")
+OF_TEXTS, OF_WORDS = (".tsv", ".csv", ".jsonl", ".parquet", ".xlsx"), (".conll", ".tsv", ".txt", ".jsonl")
 """Suffixes of the files that are written of texts and of words."""
 NO_LABEL = "(none)"
 
@@ -125,7 +126,7 @@ def audit(
             fewer: prefer a pretrained one.
         data: labeled examples, as for finetune; several files form one set. In Python also examples in memory.
         task: what the labels are; by default the task that the model was fine-tuned for.
-        out: file to correct the labels in, which finetune reads: .tsv, .csv, .jsonl or .parquet
+        out: file to correct the labels in, which finetune reads: .tsv, .csv, .jsonl, .parquet or .xlsx
             (token-classification: .conll, .tsv, .txt or .jsonl).
         page: page to look through and to correct the labels on, FILE.html.
         columns: names of the columns to read, or their numbers from 0 for a file without a header.
@@ -237,6 +238,7 @@ def _check_written(out: Path | None, page: Path | None, sources: Sequence[Source
             continue
         if path.suffix not in known:
             raise UserError("the suffix determines the format", file=path, remedy=f"use {' or '.join(known)}")
+        check_library(path)
         check_file(path, name)
         refuse_input(path, files, name)
 

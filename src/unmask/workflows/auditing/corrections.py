@@ -3,7 +3,7 @@
 Input: examples, and what the audit says about them. Output: the content of a file that `finetune` reads as it is.
 | suffix | rows | corrected in |
 |---|---|---|
-| `.tsv`, `.csv`, `.jsonl`, `.parquet` | texts by rank, with the other columns of their file | `label` |
+| `.tsv`, `.csv`, `.jsonl`, `.parquet`, `.xlsx` | texts by rank, with the other columns of their file | `label` |
 | `.conll`, `.txt`, `.tsv` (words) | words in the order of their file | the last column |
 | `.jsonl` (words) | sentences by rank | `tags` |
 

@@ -4,6 +4,7 @@
                                          rate (arm, task) -> score
                                          bits (arm; without tasks in place of the score, of each seed)
                                          heldout -> bits
+    speed -> pretraining (for minutes, where settings depend on how often the text is read)
 
 The key of a cell is the SHA-256 of all that its result depends on: settings, contents of files and models, versions,
 precision, and the keys of the cells it needs; not of names, paths or numbers of processes. Therefore a finished cell is
@@ -36,11 +37,13 @@ from unmask.support.fingerprint import Stats, fingerprint_path, fingerprint_valu
 from unmask.support.messages import call
 from unmask.workflows.comparing.settings import Arm, Comparison, TaskData
 
-Kind = Literal["look", "familiarity", "overlap", "heldout", "corpus", "pretraining", "bits", "rate", "score", "cost"]
+Kind = Literal[
+    "look", "familiarity", "overlap", "heldout", "speed", "corpus", "pretraining", "bits", "rate", "score", "cost"
+]
 OUTLOOK = (0.125, 0.25, 0.5)
 """Shares of the budget that arms are also trained with, for an outlook."""
-OF_ALL: tuple[Kind, ...] = ("overlap", "heldout", "corpus")
-"""Cells of the text, which arms share."""
+OF_ALL: tuple[Kind, ...] = ("overlap", "heldout", "speed", "corpus")
+"""Cells of the text and of the machine, which arms share."""
 SCORED: tuple[Kind, ...] = ("score", "bits")
 """Cells that the report shows the scores of."""
 SHORT_KEY = 16

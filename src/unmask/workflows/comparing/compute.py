@@ -22,7 +22,7 @@ from unmask.data.cleaning.overlap import count_seen
 from unmask.data.corpus.build import held_out, write_corpus
 from unmask.data.corpus.corpus import open_corpus
 from unmask.data.corpus.partial import remove_published
-from unmask.data.labelled.label_cells import WEIGHT
+from unmask.data.labelled.columns import without_weights
 from unmask.data.text.documents import Skipped, read_documents
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.train import TokenizerSettings, train_vocabulary
@@ -35,6 +35,7 @@ from unmask.inference.predictor import Predictor
 from unmask.metrics.intervals import intervals, measure_all, resampled
 from unmask.model.directory import find
 from unmask.model.model import Model, load_model
+from unmask.recipes.recipe import as_recipe
 from unmask.support.arrays import save_array
 from unmask.support.durable import new_directory, replace_file
 from unmask.support.environment import num_cores
@@ -72,8 +73,10 @@ from unmask.workflows.finetuning.finetune import can_resume, metric_of, search_r
 from unmask.workflows.finetuning.job import FinetuningJob, InitialModel
 from unmask.workflows.finetuning.prepare import Prepared, prepare
 from unmask.workflows.finetuning.run_job import run_prepared
+from unmask.workflows.pretraining.default import DECAY, WEIGHT_DECAY, decay, num_passes, rounded
 from unmask.workflows.pretraining.launch import pretrain
 from unmask.workflows.pretraining.restarts import started
+from unmask.workflows.pretraining.search import training_speed
 
 LOOKED_AT = 1000
 """Maximum number of examples of a first look."""
@@ -133,7 +136,7 @@ def look_first(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Ma
         [_model(cell, needed)],
         list(cell.paths["files"].train),
         inputs["task"],
-        columns={name: column for name, column in inputs["columns"].items() if name != WEIGHT},
+        columns=without_weights(inputs["columns"]),
         format=inputs["format"],
         examples=min(inputs.get("examples", LOOKED_AT), LOOKED_AT),
         device=machine.device.type,  # type: ignore[arg-type]
@@ -228,6 +231,11 @@ def measure_bits(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: 
     }
 
 
+def measure_speed(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine) -> Result:
+    """Measure about how fast models are trained, in floating-point operations per second."""
+    return {"flops_per_second": training_speed(machine)}
+
+
 def train_model(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine) -> Result:
     """Pretrain, adapt or distill a model within its budget."""
     run, way = folder / RUN, cell.inputs["way"]
@@ -235,11 +243,22 @@ def train_model(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: M
     common: dict[str, Any] = {"corpus": corpus, "out": run, "quiet": True, "resume": started(run)}
     common |= {"device": machine.device.type, "precision": machine.precision, "workers": machine.workers}
     measured = machine.reset_peak_memory()
+    recipe, notes = cell.paths["recipe"], list[str]()
+    if WEIGHT_DECAY in cell.inputs:
+        passes = num_passes(
+            recipe,
+            open_corpus(corpus).train.num_tokens,
+            cell.paths["vocabulary"],
+            lambda: float(_result(cell, needed, "speed")["flops_per_second"]),
+        )
+        if changes := decay(passes):
+            recipe = as_recipe(recipe, changes)
+            notes.append(f"reads the text about {rounded(passes)} times, and so has a weight decay of {DECAY:g}")
     if way == "distill":
-        distill(cell.paths["recipe"], cell.paths["model"], **common)
+        distill(recipe, cell.paths["model"], **common)
     else:
         init = cell.paths["model"] if way == "adapt" else None
-        pretrain(cell.paths["recipe"], init=init, search=cell.inputs["search"], **common)
+        pretrain(recipe, init=init, search=cell.inputs["search"], **common)
     runs = [RunDirectory(path) for path in (*(run / SEARCHED).glob("x*"), run)]  # with the trials of a search
     starts = [start for each in runs for start in each.read_metrics("start")]
     lines = [each.read_metrics("train") for each in runs]
@@ -249,6 +268,7 @@ def train_model(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: M
         "tokens": sum(end["tokens"] for end in ends),
         "memory": machine.memory() if measured else 0,
         "curve": _curve(lines[-1], runs[-1].read_metrics("heldout")),
+        "notes": notes,
     }
 
 
@@ -300,10 +320,8 @@ def learn_and_score(cell: Cell, folder: Path, needed: Mapping[str, Path], machin
     wrong = [] if cell.seed else _listed(task.mistakes(examples, predictions, model.labels), tested)
     replace_file(folder / MISTAKES, msgspec.json.encode(wrong))
     parameters = sum(value.numel() for value in model.encoder.parameters())
-    notes, recipe = (
-        [*ready.data.notes, *(f"test: {note}" for note in told), describe_uninformative(task, examples, predictions)],
-        ready.recipe,
-    )
+    notes, recipe = [*ready.data.notes, *(f"test: {note}" for note in told)], ready.recipe
+    uninformative = describe_uninformative(task, examples, predictions)
     return {
         "metric": metric,
         "deciding": deciding,
@@ -319,7 +337,8 @@ def learn_and_score(cell: Cell, folder: Path, needed: Mapping[str, Path], machin
         "memory": memory,
         "parameters": parameters,
         "learning_rate": None if recipe.budget.epochs == 0 else recipe.optimizer.learning_rate,
-        "notes": [rendered(str(note)) for note in notes if note],
+        "notes": [rendered(str(note)) for note in notes],
+        "warnings": [rendered(warning) for warning in (*ready.data.warnings, uninformative) if warning],
     }
 
 
@@ -363,6 +382,7 @@ COMPUTE: dict[str, Compute] = {
     "familiarity": compare_familiarity,
     "overlap": find_overlap,
     "heldout": draw_heldout,
+    "speed": measure_speed,
     "corpus": make_corpus,
     "pretraining": train_model,
     "bits": measure_bits,

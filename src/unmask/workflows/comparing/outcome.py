@@ -194,6 +194,7 @@ class Outcome(msgspec.Struct, frozen=True):
         looks: first looks, by task.
         differing: examples on which the two best arms differ.
         warnings: what makes figures less trustworthy.
+        notes: what else is to be known of the texts, the tasks and the figures.
         cells: all cells.
         settings: what was compared.
         recipes: all settings of what was trained with the first seed, as TOML, by the names of the cells.
@@ -216,6 +217,7 @@ class Outcome(msgspec.Struct, frozen=True):
     looks: list[LookOutcome] = []
     differing: list[Difference] = []
     warnings: list[str] = []
+    notes: list[str] = []
     cells: list[CellOutcome] = []
     settings: dict[str, Any] = {}
     recipes: dict[str, str] = {}

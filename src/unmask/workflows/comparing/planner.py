@@ -35,7 +35,7 @@ from unmask.workflows.comparing.settings import (
 from unmask.workflows.comparing.vocabulary import shared_tokenizer
 from unmask.workflows.distillation.student import student_settings
 from unmask.workflows.pretraining.checks import check_shape
-from unmask.workflows.pretraining.default import for_model
+from unmask.workflows.pretraining.default import DECAY, DECAY_FROM, SIZES, WEIGHT_DECAY, for_model
 from unmask.workflows.pretraining.search import cost
 
 LIBRARIES = ("torch", "tokenizers")
@@ -268,10 +268,13 @@ class Planner:
             "model": self.models.get(arm.model),
             "search": self.comparison.search and arm.way != "distill",
         }
-        tokenizer = self.models[arm.model] if arm.model else self._tokenizer_of(arm)
+        needs = {"corpus": self.corpus(self.models[arm.model] if arm.model else self._tokenizer_of(arm), arm.model)}
+        if arm.recipe in SIZES and not arm.model and WEIGHT_DECAY not in {**self.comparison.settings, **arm.settings}:
+            inputs[WEIGHT_DECAY] = {"value": DECAY, "from": DECAY_FROM}
+            if recipe.budget.minutes:  # the same for all seeds
+                needs["speed"] = Cell("speed", self.common)
         paths = {"recipe": recipe, "model": arm.model}
         paths |= {"shape": recipe.encoder, "vocabulary": self._vocabulary(arm.model, recipe)}
-        needs = {"corpus": self.corpus(tokenizer, arm.model)}
         if not self.tasks:  # without held-out text nothing could be compared
             needs["heldout"] = self.heldout()
         cell = Cell("pretraining", inputs, name, "", seed, share, paths, needs, keeps=True)

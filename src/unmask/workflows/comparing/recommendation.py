@@ -2,7 +2,8 @@
 
 Input: arms within the user's limits, and their scores. Output: paragraphs, and the names of the arms that may be best.
 
-Warnings are of failed arms, test examples that were seen, too few of them, and unequal machines.
+Warnings are of failed arms, test examples that were seen, scores that say nothing, and unequal machines; notes are of
+what is unfinished, of few examples, and of what was done to texts.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from unmask.metrics.comparison.decision import Standing, listed
 from unmask.metrics.comparison.decision import compare as compare_arms
@@ -218,21 +219,17 @@ def _cheapest(arms: Sequence[ArmOutcome], leads: str) -> tuple[ArmOutcome, str]:
     return chosen, f"the one of the {least} that {leads}" if len(cheap) > 1 else f"the {least}"
 
 
-def caveats(scores: Scores, arms: Sequence[ArmOutcome], tasks: Mapping[str, TaskFacts], machine: Machine) -> list[str]:
-    """Return what makes figures less trustworthy, in words.
+def caveats(scores: Scores, arms: Sequence[ArmOutcome], machine: Machine) -> list[str]:
+    """Return warnings: what makes figures less trustworthy, in words.
 
     Args:
         scores: the scores of the cells.
         arms: the arms.
-        tasks: what is known of the tasks.
         machine: the one that the report names.
     """
     plan, out, warnings = scores.plan, scores.out, list[str]()
     failed = [arm.name for arm in arms if arm.state == "failed"]
     warnings += [f"{arm.name} has failed, and is not compared: {arm.error}" for arm in arms if arm.name in failed]
-    decides = any(True for _ in plan.scored)  # not in a first look
-    if unfinished := [arm.name for arm in arms if decides and arm.state == "unfinished"]:
-        warnings.append(f"Not finished: {listed(unfinished)}.")
     for cell in plan.cells:
         told = cell.kind in ("score", "pretraining", "corpus", "rate") or (cell.kind == "bits" and not plan.tasks)
         failure = None if told or cell.arm in failed else failure_of(out, cell)
@@ -253,28 +250,51 @@ def caveats(scores: Scores, arms: Sequence[ArmOutcome], tasks: Mapping[str, Task
                 f"{compared['test']:.2f} bits per token, the training texts with {compared['train']:.2f}: it may have "
                 "been trained on the test texts."
             )
+    return warnings + _of_machines(plan, out, machine) + _of_minutes(plan, arms) + _of_tasks(scores, "warnings")
+
+
+def remarks(scores: Scores, arms: Sequence[ArmOutcome], tasks: Mapping[str, TaskFacts]) -> list[str]:
+    """Return notes: what else is to be known of the arms and the tasks, in words.
+
+    Args:
+        scores: the scores of the cells.
+        arms: the arms.
+        tasks: what is known of the tasks.
+    """
+    notes, decides = list[str](), any(True for _ in scores.plan.scored)  # not in a first look
+    if unfinished := [arm.name for arm in arms if decides and arm.state == "unfinished"]:
+        notes.append(f"Not finished: {listed(unfinished)}.")
     for task, facts in tasks.items() if len(tasks) > 1 else ():  # of a single one, the recommendation tells
         scored = {arm.name: arm.scores[task].score for arm in arms if task in arm.scores}
         best, score = max(scored.items(), key=lambda item: item[1].mean)
         if facts.constant is not None and not any(is_above(each.low, facts.constant) for each in scored.values()):
-            warnings.append(
+            notes.append(
                 f"{task}: no arm scores clearly above the same prediction for all examples ({facts.constant:.1f}); "
                 f"{best} scored highest, {score.mean:.1f} (95 %: {score.low:.1f} to {score.high:.1f})."
             )
-    return warnings + _of_machines(plan, out, machine) + _of_minutes(plan, arms) + _of_tasks(scores)
+    return notes + _of_training(scores.plan, scores.out) + _of_tasks(scores, "notes")
 
 
-def _of_tasks(scores: Scores) -> list[str]:
+def _of_training(plan: Plan, out: Path) -> list[str]:
+    """Return what is told of training on text with the whole budget, once for all arms of which it is true."""
+    owners: dict[str, dict[str, None]] = {}
+    for cell in plan.of("pretraining"):
+        for note in (result_of(out, cell) or {}).get("notes", ()) if cell.share == 1 else ():
+            owners.setdefault(note, {}).update(dict.fromkeys(plan.owners[cell.key]))
+    return [f"{listed(list(arms))}: {note}." for note, arms in owners.items()]
+
+
+def _of_tasks(scores: Scores, kind: Literal["notes", "warnings"]) -> list[str]:
     """Return what is told of the examples of tasks and the models, once for all tasks and arms of which it is true."""
     told: dict[str, list[str]] = {}
     for task in scores.plan.tasks:
         results = [(arm, result) for (arm, name, _), result in scores.results.items() if name == task]
         owners: dict[str, list[str]] = {}
         for arm, result in results:
-            for note in result["notes"]:
+            for note in result.get(kind, ()):
                 owners.setdefault(note, []).append(arm)
         notes, arms = list[str](), {arm for arm, _ in results}
-        if results and (number := results[0][1]["independent"]) < FEW:
+        if kind == "notes" and results and (number := results[0][1]["independent"]) < FEW:
             notes.append(f"{counted(number, 'independent test example')}, so only large differences show")
         for note, of in owners.items():
             notes.append(note if set(of) == arms else f"{listed(list(dict.fromkeys(of)))}: {note}")

@@ -104,6 +104,7 @@ def as_markdown(outcome: Outcome) -> str:
     heads, digits = columns(outcome), 1 if outcome.tasks else 3
     lines = ["# Which encoder?", "", *(line for text in outcome.recommendation for line in (text, ""))]
     lines += [line for warning in outcome.warnings for line in (f"**{warning}**", "")]
+    lines += [line for note in outcome.notes for line in (note, "")]
     if not _only_looks(outcome):
         lines += [_row(heads), "|---" * len(heads) + "|", *(_row(cells_of(outcome, arm)) for arm in outcome.arms)]
     lines += ["", *(f"- {arm.name}: {arm.how} {_cost(arm)}" for arm in outcome.arms), ""]
@@ -160,6 +161,7 @@ def as_page(outcome: Outcome) -> str:
     scored = [arm for arm in outcome.arms if arm.score is not None]
     parts = ['<div class="recommendation">', *(f"<p>{escape(text)}</p>" for text in outcome.recommendation), "</div>"]
     parts += [f'<p class="warning">{escape(warning)}</p>' for warning in outcome.warnings]
+    parts += [f"<p>{escape(note)}</p>" for note in outcome.notes]
     parts += _quality_and_cost(outcome, scored)
     parts += ["<h2>The arms</h2>", "" if _only_looks(outcome) else _table(outcome), "<ul>"]
     parts += [
@@ -451,6 +453,7 @@ def summary(outcome: Outcome) -> Iterable[str]:
     """Yield the lines that the command prints."""
     yield from outcome.recommendation
     yield from (f"warning: {warning}" for warning in outcome.warnings)
+    yield from outcome.notes
     if _only_looks(outcome):
         return
     heads = columns(outcome)[: 3 + len(outcome.tasks)]

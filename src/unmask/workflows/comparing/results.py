@@ -45,7 +45,7 @@ from unmask.workflows.comparing.outcome import (
     TaskFacts,
     TaskScore,
 )
-from unmask.workflows.comparing.recommendation import Limit, caveats, complete_arms, recommend
+from unmask.workflows.comparing.recommendation import Limit, caveats, complete_arms, recommend, remarks
 from unmask.workflows.comparing.scores import Scores, by_examples, effects, more_examples, prospects, race, signed
 from unmask.workflows.comparing.settings import Arm, read_budget
 
@@ -110,7 +110,8 @@ def conclude(
         by_examples=by_examples(plan),
         prospects=expected,
         differing=_differing(scores, [arm.name for arm in arms if arm.score][:2]) if plan.tasks else [],
-        warnings=[rendered(line) for line in (*caveats(scores, arms, tasks, machine), *(f"{note}." for note in notes))],
+        warnings=[rendered(line) for line in caveats(scores, arms, machine)],
+        notes=[rendered(line) for line in (*remarks(scores, arms, tasks), *(f"{note}." for note in notes))],
         cells=[_cell(out, cell) for cell in plan.cells],
         settings=to_table(plan.comparison),
         recipes=_recipes(plan, out),

@@ -72,6 +72,7 @@ GUESS = {
     "familiarity": 15.0,
     "overlap": 5.0,
     "heldout": 5.0,
+    "speed": 1.0,
     "corpus": 20.0,
     "bits": 20.0,
     "rate": 120.0,

@@ -185,11 +185,13 @@ def read_lesson(lesson: Lesson, task: Task, model: Model, machine: Machine, disp
     train = [*drawn(train, lesson.examples, lesson.settings), *labelled]
     notes += describe_damaged([*train, *held], task.texts)
     common = overlap(task.identities(train), task.identities(held), MOST_SEARCHED)
-    notes += describe_overlap(common, train, held, files.role if files.dev else "held-out")
+    told = describe_overlap(common, train, held, files.role if files.dev else "held-out")
+    warnings = told if common.equal or common.near else []
+    notes += [] if warnings else told
     variants = _variants(lesson, train, model, machine, display, notes) if lesson.augment else []
     origins = [index for index, made in enumerate(variants) for _ in made]
     train += [variant for made in variants for variant in made]
-    return Examples(train, held, model.labels, notes, files.in_memory, origins)
+    return Examples(train, held, model.labels, notes, files.in_memory, origins, warnings)
 
 
 def _variants(
@@ -215,7 +217,7 @@ def _variants(
 def _hold_out(task: Task, labelled: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     """Return examples that the teacher labeled, to train on and to evaluate on."""
     try:
-        return task.hold_out(labelled, HOLD_OUT_SEED)
+        return parted(labelled, task.choose_held(labelled, task.identities(labelled), HOLD_OUT_SEED))
     except UserError as error:
         raise UserError(
             f"no texts can be held out with the labels that the teacher gives them: {error.message}",

@@ -59,6 +59,7 @@ def prepare_lesson(lesson: Lesson, machine: Machine, display: Display) -> Prepar
     student, about = _student(lesson, model)
     exact = replace(machine, precision="float32")
     data = read_lesson(lesson, model.task, model, exact, display)
+    display.warn(*data.warnings)
     taught = teacher_of_task(model)
     recipe = _resolve(lesson, model.task, student, data, taught)
     why = _difference(lesson, model, student)

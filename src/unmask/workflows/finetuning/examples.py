@@ -6,7 +6,6 @@ import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain, combinations, compress, islice
 from typing import Any, NamedTuple
 
@@ -14,6 +13,7 @@ import msgspec
 import numpy as np
 
 from unmask.data.batches.rng import derive_rng
+from unmask.data.labelled.columns import without_weights
 from unmask.data.labelled.duplicates import MOST_SEARCHED, overlap
 from unmask.data.labelled.folding import fold
 from unmask.data.labelled.identities import Identities
@@ -32,6 +32,7 @@ from unmask.model.model import Model
 from unmask.support.errors import UserError, counted
 from unmask.support.messages import argument, setting
 from unmask.support.settings import Overrides
+from unmask.tasks.gold_labels import unweighted
 from unmask.tasks.holding_out import describe_contradictions, describe_overlap, parted
 from unmask.tasks.task import Framed, Notes, Task
 from unmask.tasks.unlabelled import describe_damaged
@@ -49,6 +50,8 @@ MAX_NAMED = 5
 class Examples:
     """Examples to train on and to evaluate on (`held`), the labels, if any, and notes about what was left out.
 
+    `warnings` are about what makes scores wrong.
+
     `in_memory` describes those that were not read from files; empty if all were. `origins` are the indices of the
     examples that others are variants of, which are the last ones to train on.
     """
@@ -59,6 +62,7 @@ class Examples:
     notes: list[str]
     in_memory: str = ""
     origins: Sequence[int] = ()
+    warnings: Sequence[str] = ()
 
     def inner(self, task: Task) -> Examples:
         """Split off a tenth of the training examples as `held`, for choices that must not use the dev examples.
@@ -72,7 +76,9 @@ class Examples:
         train, held = parted(self.train[:count], is_held)
         variants, _ = parted(self.train[count:], is_held[origins])
         moved = np.cumsum(~is_held) - 1  # the indices of those that are left
-        return replace(self, train=train + variants, held=held, origins=moved[origins[~is_held[origins]]].tolist())
+        return replace(
+            self, train=train + variants, held=unweighted(held), origins=moved[origins[~is_held[origins]]].tolist()
+        )
 
     def fingerprints(self) -> dict[str, str]:
         """Return a hash of the examples of each part, wherever their files are.
@@ -105,10 +111,11 @@ def read_examples(task: Task, files: LabelledFiles, base: Model, *, hold_out: bo
     if labels:
         notes += describe_contradictions(contradictions(task, parts.train, parts.identities), parts.train)
     kind = files.role if files.dev else "held-out"
-    notes += describe_overlap(
-        overlap(parts.identities, parts.held_identities, MOST_SEARCHED), parts.train, parts.held, kind
-    )
-    return Examples(parts.train, parts.held, labels, notes, files.in_memory)
+    common = overlap(parts.identities, parts.held_identities, MOST_SEARCHED)
+    told = describe_overlap(common, parts.train, parts.held, kind)
+    warnings = told if common.equal or common.near else []
+    notes += [] if warnings else told
+    return Examples(parts.train, parts.held, labels, notes, files.in_memory, warnings=warnings)
 
 
 class Parts(NamedTuple):
@@ -124,11 +131,12 @@ class Parts(NamedTuple):
 def read_parts(task: Task, files: LabelledFiles, *, hold_out: bool = True, notes: Notes = None) -> Parts:
     """Read the files; without dev files a tenth of the examples is held out, if wanted.
 
+    Weights of examples are those of the training alone: others count once each.
+
     Raises:
         UserError: a file cannot be read, or there are too few examples to hold a tenth out.
     """
-    read = partial(task.read, columns=files.columns, kind=files.kind, notes=notes)
-    examples = read(files.train)
+    examples = task.read(files.train, columns=files.columns, kind=files.kind, notes=notes)
     labels, identities = read_labels(task, examples), task.identities(examples)
     is_held = np.zeros(len(examples), bool)
     if hold_out and not files.dev:
@@ -136,9 +144,9 @@ def read_parts(task: Task, files: LabelledFiles, *, hold_out: bool = True, notes
     train, held = parted(examples, is_held)
     if files.dev:
         check_once(files.dev)
-        held = read(files.dev)
+        held = task.read(files.dev, columns=without_weights(files.columns), kind=files.kind, notes=notes)
         return Parts(train, held, labels, identities, task.identities(held))
-    return Parts(train, held, labels, identities.select(~is_held), identities.select(is_held))
+    return Parts(train, unweighted(held), labels, identities.select(~is_held), identities.select(is_held))
 
 
 def choose_tenth(

@@ -116,6 +116,7 @@ def prepare(job: FinetuningJob, machine: Machine, display: Display, *, choosing:
     chosen = drawn(read.train, job.examples, table | dict(job.settings))
     absent = describe_absent(asked, read.train, chosen) if job.examples else []
     display.say(*read.notes, *absent)
+    display.warn(*read.warnings)
     read = replace(read, train=chosen)
     data = read.inner(asked) if choosing else read
     few = few_labels(job, data.train, len(data.labels), tokens=base.tokens, marked=base.marks_pairs)

@@ -29,6 +29,7 @@ from unmask.support.durable import read_json, replace_file, replaced_directory
 from unmask.support.errors import counted
 from unmask.support.messages import argument
 from unmask.support.model_card import Origin, model_card
+from unmask.support.papers import papers_of
 from unmask.support.settings import write
 from unmask.tasks.task import Task
 from unmask.tasks.tuning import describe_effect
@@ -139,7 +140,9 @@ def run_prepared(
     if metrics := result["metrics"]:
         names = {name: metric_name(name, result.get("positive")) for name in metrics}
         display.say("dev: " + ", ".join(f"{names[name]} {value:.2f}" for name, value in metrics.items()))
-    display.say(*result.get("warnings", ()), *remarks, f"model: {run.model}")
+    display.say(*result.get("notes", ()))
+    display.warn(*result.get("warnings", ()))
+    display.say(*remarks, f"model: {run.model}")
     return run.model
 
 
@@ -301,6 +304,7 @@ def save_trained(directory: Path, ready: Prepared, model: Model, result: Mapping
         tags=task.card.tags,
         train=_files(ready.split.train),
         held=_files(data.held),
+        papers=papers_of(type(task), *model.parts),
     )
     save_model(directory, model, model_card(task.card.title, about, result["metrics"], origin))
 

@@ -179,8 +179,8 @@ def prepare_mixture(
         own = {f"task.{key}": value for key, value in table.settings.items()}
         asked[name] = asked_task(table.task, base, {}, own, f"{name}: settings")
         examples[name] = read_examples(asked[name], table.files(), base)
-        for note in examples[name].notes:
-            display.say(f"{name}: {note}")
+        display.say(*(f"{name}: {note}" for note in examples[name].notes))
+        display.warn(*(f"{name}: {warning}" for warning in examples[name].warnings))
     recipe = _resolve(asked, start, settings, base, examples)
     for task in recipe.tasks.values():
         base = base.with_tokens(task.new_tokens(base.tokenizer), recipe.seed)

@@ -287,8 +287,8 @@ def _finish(
     for name, result in scores.items():
         shown = ", ".join(f"{metric} {value:.2f}" for metric, value in result["metrics"].items())
         display.say(f"{name}: dev: {shown}")
-        for warning in result.get("warnings", ()):
-            display.say(f"{name}: {warning}")
+        display.say(*(f"{name}: {note}" for note in result.get("notes", ())))
+        display.warn(*(f"{name}: {warning}" for warning in result.get("warnings", ())))
     display.say(f"models: {run.model}")
 
 

@@ -9,6 +9,7 @@ continue from it is the recipe "adapt". Settings of the command line take preced
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -19,6 +20,7 @@ import numpy as np
 
 from unmask.data.corpus.corpus import Corpus
 from unmask.data.tokenizers.train import PADDING
+from unmask.families.modernbert import ModernBertSettings
 from unmask.model.directory import read_settings
 from unmask.recipes.recipe import Recipe, as_recipe, recipe_table
 from unmask.support.errors import UserError
@@ -26,6 +28,7 @@ from unmask.support.messages import argument, setting
 from unmask.support.settings import Overrides, convert, put
 from unmask.training.calibration import RESERVED_BYTES
 from unmask.training.machine import Machine
+from unmask.training.optimizer_settings import MuonSettings
 from unmask.training.precision import SMALL
 from unmask.training.runs.display import duration
 from unmask.workflows.pretraining.checks import recipe_like
@@ -59,9 +62,12 @@ ADAPTING_RATE = 0.128
 
 At a width of 768 it is 1.7e-4, near what is usual for published models.
 """
+WEIGHT_DECAY = "optimizer.weight_decay"
 DECAY, DECAY_FROM = 1.0, 8
 """Weight decay of a run that reads its text so many times or more: with that of the recipes an encoder learns the text
 by heart, and gets worse at other text (docs/results.md#weight-decay; Kim et al. 2025, arXiv 2509.14786)."""
+LITTLE_DECAY = 0.3
+"""Weight decay that is too little then."""
 STEP, STEP_AT = 4096, 8e6
 """Number of tokens of a step, and of the run that has such steps; they grow with the square root of the run."""
 STEPS = (2048, 65_536)
@@ -206,8 +212,50 @@ def rules(tokens: float, width: int, passes: float) -> dict[str, Any]:
     return {
         "batch.tokens": min(max(2**power, STEPS[0]), STEPS[1]),
         "optimizer.matrix_learning_rate": float(f"{MATRIX_RATE / width:.2g}"),
-        **({"optimizer.weight_decay": DECAY} if passes >= DECAY_FROM else {}),
+        **decay(passes),
     }
+
+
+def decay(passes: float) -> dict[str, float]:
+    """Return the weight decay of a run that reads its text so many times, if it is not that of its recipe."""
+    return {WEIGHT_DECAY: DECAY} if passes >= DECAY_FROM else {}
+
+
+def num_passes(recipe: Recipe, text: float, vocabulary: int, speed: Callable[[], float]) -> float:
+    """Return about how often a run reads its text.
+
+    Args:
+        recipe: what is trained.
+        text: number of tokens of the text.
+        vocabulary: number of token ids.
+        speed: returns how fast the machine trains, in floating-point operations per second, for a budget in minutes.
+    """
+    return cost(recipe, vocabulary).num_tokens(speed() if recipe.budget.minutes else 0.0) / text
+
+
+def describe_decay(recipe: Recipe, corpus: Corpus, machine: Machine, processes: int = 1) -> list[str]:
+    """Return a note if a run reads its text so often that its encoder learns it by heart; [] otherwise.
+
+    It is given to recipes like those that this was measured with: masked language models of ModernBERT's body, with
+    Muon.
+
+    Args:
+        recipe: what is trained.
+        corpus: the text.
+        machine: what the recipe is trained on.
+        processes: number of processes that train, each as fast as this one.
+    """
+    measured = isinstance(recipe.encoder, ModernBertSettings) and isinstance(recipe.optimizer, MuonSettings)
+    if not measured or [*recipe.objectives] != ["masked_lm"] or recipe.optimizer.weight_decay >= LITTLE_DECAY:
+        return []
+    text, vocabulary = corpus.train.num_tokens, corpus.tokenizer.size
+    passes = num_passes(recipe, text, vocabulary, lambda: processes * training_speed(machine))
+    return [
+        f"this text is read about {rounded(passes)} times, and with a weight decay of "
+        f"{recipe.optimizer.weight_decay:g} an encoder learns it by heart, and gets worse at other text: "
+        f"from {DECAY_FROM} times on, {setting(key, value)} is better"
+        for key, value in decay(passes).items()
+    ]
 
 
 def worth(tokens: float, text: float) -> float:

@@ -124,7 +124,7 @@ def pretrain(
     from unmask.training.processes import Processes
     from unmask.training.restoring import check_agreement
     from unmask.workflows.pretraining.checks import check_layers, check_shape, check_teacher, refuse_fixed
-    from unmask.workflows.pretraining.default import SIZES, choose, for_model, limited
+    from unmask.workflows.pretraining.default import SIZES, WEIGHT_DECAY, choose, describe_decay, for_model, limited
     from unmask.workflows.pretraining.pretrain import fingerprint, pretrain_corpus
     from unmask.workflows.pretraining.search import check_heldout, search_rate
     from unmask.workflows.pretraining.text_corpus import corpus_for_all, corpus_from_text
@@ -185,6 +185,8 @@ def pretrain(
             corpus = open_corpus(corpus)
         if init and not (recipe or continues):
             planned = limited(planned, corpus.train.num_tokens, changes)
+        if recipe and not (init or resume) and WEIGHT_DECAY not in flatten(changes):
+            display.say(*processes.lead(partial(describe_decay, planned, corpus, machine, processes.size)))
         if not named:
             planned, lines = processes.lead(partial(choose, corpus, machine, planned, changes, processes.size))
             display.say(*lines)

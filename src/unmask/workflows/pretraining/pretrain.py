@@ -29,6 +29,7 @@ from unmask.support.durable import replaced_directory
 from unmask.support.fingerprint import fingerprint_values
 from unmask.support.messages import call, in_command, rendered
 from unmask.support.model_card import BaseModel, Origin, model_card
+from unmask.support.papers import papers_of
 from unmask.support.settings import write
 from unmask.training.evaluate import evaluate
 from unmask.training.loop import Trainer
@@ -164,7 +165,8 @@ def train_encoder(
     source, heldout = _read(curriculum, recipe, corpus, read, display)
     other = general_batches(general, tokenizer, curriculum, HELDOUT_TOKENS, display.say) if general else []
     with processes, open_run(out, write(recipe), inputs, machine, processes, resume=resume) as run:
-        display.say(*start.changes, *start.warnings)
+        display.say(*start.changes)
+        display.warn(*start.warnings)
         if created:
             display.say(f"newly initialized, because {start.source} lacks it: {', '.join(created)}")
         if start.model is None and recipe.initial_embeddings == "cooccurrence" and processes.is_main and not resume:
@@ -207,7 +209,7 @@ def train_encoder(
         if other:
             run.log({"kind": "general", "step": trainer.progress.step, **evaluate(learner, other, machine)})
         remarks = _finish(run, recipe, corpus, curriculum, trainer, start, metrics, display)
-    display.say(*remarks.warnings)
+    display.warn(*remarks.warnings)
     display.say(f"model: {run.model}")
     return run.model
 
@@ -320,6 +322,7 @@ def _finish(
             languages=languages,
             library=recipe.encoder.library,
             pipeline=pipeline,
+            papers=papers_of(*(type(recipe.all_objectives[name]) for name in trained), *model.parts),
         )
         save_model(aside, model, model_card(recipe.name, about, metrics, origin))
     shutil.rmtree(run.plots, ignore_errors=True)  # from before the run was extended
