@@ -165,6 +165,16 @@ def test_it_is_in_the_interface():
     assert unmask.train_unigram is train_unigram
 
 
+def test_long_words_are_learned_from():
+    """Clauses of scripts without spaces, longer than SentencePiece reads by default."""
+    rng = random.Random(0)
+    terms = ["".join(rng.choices("天地玄黃宇宙洪荒日月盈昃辰宿列張", k=3)) for _ in range(40)]
+    clauses = ["".join(rng.choices(terms, k=600)) for _ in range(20)]
+    unigram = train_unigram(clauses, size=120)
+    assert len(unigram.encode(clauses[0])) < 900, "1,800 characters"
+    assert not (unigram.encode(clauses[0]) == unigram.unk).any()
+
+
 def test_the_size_is_never_exceeded():
     few = TEXT[:100]
     with pytest.raises(UserError) as caught:

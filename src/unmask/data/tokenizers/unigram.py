@@ -17,20 +17,22 @@ encoding: protobuf.dev).
 
 from __future__ import annotations
 
+import io
 import json
 import struct
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import sentencepiece
 import tokenizers
-from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from unmask.data.text.files import read_whole
-from unmask.data.tokenizers.counting import count_parts, no_text, repeat
+from unmask.data.tokenizers.counting import count_parts, no_text
 from unmask.data.tokenizers.coverage import COVERAGE, covered_words
 from unmask.data.tokenizers.tokenizer import (
     BPE_SPECIAL_TOKENS,
@@ -155,14 +157,9 @@ def _varint(content: bytes, at: int) -> tuple[int, int]:
 UNIGRAM_SPECIAL_TOKENS = dict(zip(ROLES, ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"), strict=True))
 """Names of the special tokens in ALBERT, in the order of their ids."""
 MOST_COUNTED = 1 << 22
-"""Maximum number of characters of the distinct words that are counted: the library's trainer takes about a minute of
-one core for each million."""
+"""Maximum number of characters of the distinct words that are counted."""
 LONGEST_PIECE = 16
 """Maximum length of a trained piece in characters, as in SentencePiece."""
-ROUNDS = 4
-"""Iterations in which the probabilities of the pieces are estimated."""
-UNSEEN = 0.1
-"""Pseudo-count added to the count of each piece, so that unused pieces keep a positive probability."""
 
 
 def albert_unigram(
@@ -261,13 +258,7 @@ def deberta_unigram(
 def train_unigram(
     texts: Iterable[str], *, size: int, lowercase: bool = True, coverage: float = COVERAGE, progress: bool = False
 ) -> Tokenizer:
-    """Train a vocabulary.
-
-    The library finds the pieces. Their probabilities, which it sums in the order of a hash map and which are therefore
-    not deterministic, are estimated again: in each of `ROUNDS` iterations every word is split into its best pieces (in
-    the first iteration into as few as possible), and the relative frequencies of the pieces are their probabilities in
-    the next. This is Kudo 2018, section 3.2, with the best segmentation instead of the expectation over all of them,
-    and gives equally good results.
+    """Train a vocabulary by SentencePiece, on the words of the texts with their counts.
 
     Args:
         texts: the texts, which are iterated over once; only the counts of their words are kept in memory.
@@ -296,36 +287,39 @@ def train_unigram(
             f"a vocabulary of {size} is too small for the characters of this text",
             remedy=f"it needs at least {len(names) + len(characters)} tokens",
         )
-    trainer = trainers.UnigramTrainer(
-        vocab_size=size,
-        special_tokens=names,
-        unk_token=names[unknown],
-        max_piece_length=LONGEST_PIECE,
-        show_progress=progress,
-    )
-    library.train_from_iterator(repeat(words), trainer)
-    if size == len(names) + len(characters):  # the trainer would exceed this size
-        pieces = sorted(characters)
-    else:
-        pieces = sorted(set(library.get_vocab()) - set(names))
-    return Tokenizer(_estimate([*names, *pieces], unknown, words, lowercase), UNIGRAM)
+    return Tokenizer(albert_unigram(_train(words, size), unknown, lowercase=lowercase, accents=not lowercase), UNIGRAM)
 
 
-def _estimate(pieces: list[str], unknown: int, counts: Mapping[str, int], lowercase: bool) -> tokenizers.Tokenizer:
-    """Return the library's tokenizer with estimated probabilities and with its pieces sorted by them, descending."""
-    first = len(UNIGRAM_SPECIAL_TOKENS)
-    words = sorted(counts)
-    times = np.array([counts[word] for word in words])
-    scores = np.where(np.arange(len(pieces)) < first, 0.0, -1.0)
-    for _ in range(ROUNDS):
-        library = albert_unigram(list(zip(pieces, scores, strict=True)), unknown, lowercase=False, accents=True)
-        cut = library.encode_batch_fast(words, add_special_tokens=False)
-        used = np.zeros(len(pieces))
-        for encoding, number in zip(cut, times, strict=True):
-            for id in encoding.ids:
-                used[id] += number
-        used[:first] = 0
-        scores[first:] = np.log((used[first:] + UNSEEN) / used.sum())
-    order = [*range(first), *sorted(range(first, len(pieces)), key=lambda id: (-scores[id], pieces[id]))]
-    ranked = [(pieces[id], float(scores[id])) for id in order]
-    return albert_unigram(ranked, unknown, lowercase=lowercase, accents=not lowercase)
+def _train(words: Mapping[str, int], size: int) -> list[tuple[str, float]]:
+    """Return the pieces of words with the logarithms of their probabilities, the special tokens first.
+
+    One thread computes them, as sums of several depend on their number.
+    """
+    padding, unknown, *others = UNIGRAM_SPECIAL_TOKENS.values()
+    model = io.BytesIO()
+    with tempfile.TemporaryDirectory() as folder:
+        counted = Path(folder) / "words.tsv"
+        counted.write_text("".join(f"{word}\t{count}\n" for word, count in sorted(words.items())), encoding="utf8")
+        sentencepiece.SentencePieceTrainer.train(
+            input=str(counted),
+            input_format="tsv",
+            model_writer=model,
+            model_type="unigram",
+            vocab_size=size,
+            hard_vocab_limit=False,
+            max_sentencepiece_length=LONGEST_PIECE,
+            max_sentence_length=max(len(word.encode()) for word in words),  # longer words would be left out
+            character_coverage=1.0,  # words have the covered characters alone
+            normalization_rule_name="identity",
+            pad_id=0,
+            pad_piece=padding,
+            unk_id=1,
+            unk_piece=unknown,
+            bos_id=-1,
+            eos_id=-1,
+            control_symbols=others,
+            num_threads=1,
+            minloglevel=2,
+        )
+    trained = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+    return [(trained.id_to_piece(id), trained.get_score(id)) for id in range(len(trained))]
