@@ -131,7 +131,7 @@ def found(corpus, text_file, tmp_path_factory):
     runs = [
         *(layered(run, 1) for run in (*flat, *faulty)),
         *(layered(run, layers, f"{name} {precision} {layers}") for name, precision, run in deep for layers in (2, 3)),
-        raw("elmo-mini", text_file),
+        layered(raw("elmo-mini", text_file), 1),
         *(tuning(kind, folder)[1] for kind in ("sparse", "quac")),
         *(tuning(kind, folder, **{"task.weights": "balanced"})[1] for kind in ("classification", "multi-label")),
         distilling("spans", folder),
