@@ -95,6 +95,7 @@ def pytest_generate_tests(metafunc):
 
 def pytest_collection_finish():
     gc.freeze()  # collections would otherwise go through thousands of tests and all modules again and again
+    gc.set_threshold(10_000)  # rarely, as each goes through all modules that were imported since
     gc.enable()
 
 

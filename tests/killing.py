@@ -10,6 +10,7 @@ import sys
 import threading
 import weakref
 from contextlib import suppress
+from functools import cache
 
 CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate", "shutil.rmtree"}
 DEAD = weakref.WeakSet()
@@ -47,6 +48,7 @@ def count_changes(folder, call, act=None):
         call: the function, without arguments.
         act: called with the number of each change before it is made, from 1; it may raise `Killed`.
     """
+    _listen()
     before = set(threading.enumerate())
     _Watch.folder, _Watch.seen, _Watch.act = f"{folder}", 0, act
     try:
@@ -72,4 +74,7 @@ def kill(folder, call, changes):
     gc.collect()  # locks that a killed program would not hold
 
 
-sys.addaudithook(_hook)
+@cache
+def _listen():
+    """Add the hook, which cannot be removed, where it is first needed: each `id()` is an event, too."""
+    sys.addaudithook(_hook)

@@ -44,6 +44,14 @@ LAYERS, STEP = 24, 909
 FIXED = {"forward": 140, "backward": 50, "copies": 2, "optimizer": 80, "other": 20}
 """Maximum number of operations of the phases besides those of layers."""
 
+FAULTS = {
+    "unplanned": ("cuda", "span_boundary.py"),
+    "left behind": ("cuda", "at least two devices"),
+    "read": ("cuda", "_local_scalar_dense"),
+    "float64": ("mps", "float64"),
+}
+"""The device of each fault of the program, and what is found of it."""
+
 
 def look(tmp_path, runs):
     """Return what the program finds of runs, by their names."""
@@ -102,31 +110,46 @@ def test_every_family_is_looked_at():
     assert {recipe.encoder.__struct_config__.tag for recipe in recipes} == FAMILIES.keys()
 
 
-def test_steps_wait_for_the_gpu_once(corpus, text_file, tmp_path):
-    runs = [
-        *pretraining(("electra-mini", "modernbert-mini", "spanbert-mini"), corpus),
+def layered(run, layers, name=""):
+    """Return a run whose encoder has another number of layers."""
+    settings = {**run["arguments"]["settings"], "encoder.layers": layers}
+    return run | {"name": name or run["name"], "arguments": run["arguments"] | {"settings": settings}}
+
+
+@pytest.fixture(scope="module")
+def found(corpus, text_file, tmp_path_factory):
+    """What one program finds of all runs, as torch takes seconds to prepare tensors without values."""
+    folder = tmp_path_factory.mktemp("runs")
+    flat = [
+        *pretraining(("electra-mini", "spanbert-mini"), corpus),
         *pretraining(("xlnet-mini",), corpus, precision="float32"),
         *pretraining(("bert-mini",), corpus, precision="fp16"),
-        raw("elmo-mini", text_file),
-        *(tuning(kind, tmp_path)[1] for kind in ("sparse", "quac")),
-        *(tuning(kind, tmp_path, **{"task.weights": "balanced"})[1] for kind in ("classification", "multi-label")),
-        distilling("spans", tmp_path),
     ]
-    found = look(tmp_path, runs)
+    deep = [(name, precision, *pretraining([name], corpus, precision=precision)) for name, precision in PER_LAYER]
+    faulty = []
+    for fault, (device, _) in FAULTS.items():
+        faulty += pretraining(["spanbert-mini"], corpus, device, "float32", fault=fault)
+        faulty[-1]["name"] = fault
+    runs = [
+        *(layered(run, 1) for run in (*flat, *faulty)),
+        *(layered(run, layers, f"{name} {precision} {layers}") for name, precision, run in deep for layers in (2, 3)),
+        layered(raw("elmo-mini", text_file), 1),
+        *(tuning(kind, folder)[1] for kind in ("sparse", "quac")),
+        *(tuning(kind, folder, **{"task.weights": "balanced"})[1] for kind in ("classification", "multi-label")),
+        distilling("spans", folder),
+    ]
+    found = look(folder, runs)
     assert len(found) == len(runs)
-    assert_clean(found)
+    return found
 
 
-def test_each_layer_adds_few_operations_and_none_to_the_optimizer(corpus, tmp_path):
-    runs = []
+def test_steps_wait_for_the_gpu_once(found):
+    assert_clean({name: one for name, one in found.items() if name not in FAULTS})
+
+
+def test_each_layer_adds_few_operations_and_none_to_the_optimizer(found):
     for recipe, precision in PER_LAYER:
-        for layers in (2, 3):
-            (run,) = pretraining([recipe], corpus, precision=precision)
-            run["arguments"]["settings"]["encoder.layers"] = layers
-            runs.append(run | {"name": f"{recipe} {precision} {layers}"})
-    found = {name: one["phases"] for name, one in look(tmp_path, runs).items()}
-    for recipe, precision in PER_LAYER:
-        two, three = (found[f"{recipe} {precision} {layers}"] for layers in (2, 3))
+        two, three = (found[f"{recipe} {precision} {layers}"]["phases"] for layers in (2, 3))
         added = {phase: number - two[phase] for phase, number in three.items() if number != two[phase]}
         assert added == PER_LAYER[recipe, precision]
         if recipe == "bert-large":
@@ -155,16 +178,6 @@ def test_steps_of_every_task_wait_for_the_gpu_once(tmp_path, text_file):
     assert_clean(look(tmp_path, runs))
 
 
-def test_planted_faults_are_seen(corpus, tmp_path):
-    seen = {
-        "unplanned": ("cuda", "span_boundary.py"),
-        "left behind": ("cuda", "at least two devices"),
-        "read": ("cuda", "_local_scalar_dense"),
-        "float64": ("mps", "float64"),
-    }
-    runs = []
-    for fault, (device, _) in seen.items():
-        runs += pretraining(["spanbert-mini"], corpus, device, "float32", fault=fault)
-        runs[-1]["name"] = fault
-    found = {name: one.get("error", "") + "".join(one["waits"]) for name, one in look(tmp_path, runs).items()}
-    assert {name: what in found[name] for name, (_, what) in seen.items()} == dict.fromkeys(seen, True), found
+def test_planted_faults_are_seen(found):
+    seen = {name: found[name].get("error", "") + "".join(found[name]["waits"]) for name in FAULTS}
+    assert {name: what in seen[name] for name, (_, what) in FAULTS.items()} == dict.fromkeys(FAULTS, True), seen

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from string import Template
 from unicodedata import east_asian_width
 
 from unmask.support.durable import replace_file
@@ -30,19 +31,20 @@ COLORS = {
     "warn": "#b34700",
 }
 """Colors of pictures in files; those of a page are its variables of the same names."""
-STYLE = """svg text { fill: var(--muted); }
-svg text.best { fill: var(--best); font-weight: 600; } svg text.other { fill: var(--ink); }
-svg text.constant { fill: var(--warn); } svg text.pale { fill: var(--muted); }
-svg line.grid { stroke: var(--line); stroke-width: .5; } svg line.leader { stroke: var(--line); stroke-width: .6; }
-svg line.best { stroke: var(--best); stroke-width: 2.5; } svg line.other { stroke: var(--muted); stroke-width: 1.5; }
-svg rect { fill: var(--best); } svg text.inverse { fill: var(--paper); }
-svg circle { fill: var(--muted); } svg circle.best { fill: var(--best); }
-svg polyline { fill: none; } svg polyline.front { stroke: var(--best); stroke-width: 1.2; stroke-dasharray: 5 4; }
-svg polyline.curve { stroke: var(--muted); stroke-width: 1.3; }
-svg polyline.best { stroke: var(--best); stroke-width: 2.4; } svg polyline.pale { stroke-opacity: .45; }
-svg polyline.constant { stroke: var(--warn); stroke-dasharray: 5 4; }
-"""
-"""How the parts of pictures look, by their classes."""
+_RULES = Template("""svg text { fill: $muted; }
+svg text.best { fill: $best; font-weight: 600; } svg text.other { fill: $ink; }
+svg text.constant { fill: $warn; } svg text.pale { fill: $muted; }
+svg line.grid { stroke: $line; stroke-width: .5; } svg line.leader { stroke: $line; stroke-width: .6; }
+svg line.best { stroke: $best; stroke-width: 2.5; } svg line.other { stroke: $muted; stroke-width: 1.5; }
+svg rect { fill: $best; } svg text.inverse { fill: $paper; }
+svg circle { fill: $muted; } svg circle.best { fill: $best; }
+svg polyline { fill: none; } svg polyline.front { stroke: $best; stroke-width: 1.2; stroke-dasharray: 5 4; }
+svg polyline.curve { stroke: $muted; stroke-width: 1.3; }
+svg polyline.best { stroke: $best; stroke-width: 2.4; } svg polyline.pale { stroke-opacity: .45; }
+svg polyline.constant { stroke: $warn; stroke-dasharray: 5 4; }
+""")
+STYLE = _RULES.substitute({name: f"var(--{name})" for name in COLORS})
+"""How the parts of pictures look on a page, by their classes."""
 
 
 @dataclass(frozen=True)
@@ -120,9 +122,6 @@ class Curve:
 
 def write(path: Path, *pictures: Picture) -> None:
     """Write pictures, one below the other, to a file that viewers of images and browsers show; atomically."""
-    style = STYLE
-    for name, color in COLORS.items():
-        style = style.replace(f"var(--{name})", color)
     width, height = max(picture.width for picture in pictures), sum(picture.height for picture in pictures)
     parts, at = [], 0.0
     for picture in pictures:
@@ -131,7 +130,7 @@ def write(path: Path, *pictures: Picture) -> None:
     size = f'width="{width:g}" height="{height:g}" viewBox="0 0 {width:g} {height:g}"'
     text = (
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="system-ui, sans-serif" font-size="12.5">'
-        f"<style>{style}</style>"
+        f"<style>{_RULES.substitute(COLORS)}</style>"
         f'<rect width="100%" height="100%" style="fill:{COLORS["paper"]}"/>{"".join(parts)}</svg>\n'
     )
     path.parent.mkdir(parents=True, exist_ok=True)

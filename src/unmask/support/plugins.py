@@ -24,7 +24,7 @@ from unmask.support.errors import UserError
 
 _Kind = TypeVar("_Kind")
 OURS = __name__.partition(".")[0]
-ALIKE = 0.85
+ALIKE = 0.9
 """How alike names of members are, of 1, that are taken for the same, such as `sample` and `samples`."""
 
 

@@ -1,5 +1,6 @@
 """How often each set of tokens is masked, beside the procedures of the papers, written again token by token."""
 
+import random
 from collections import Counter
 
 import numpy as np
@@ -15,19 +16,19 @@ DRAWN = 20_000
 
 
 def token(rng, budget):
-    return rng.choice([place for word in WORDS for place in word], budget, replace=False)
+    return rng.sample([place for word in WORDS for place in word], budget)
 
 
 def span(rng, budget):
     """SpanBERT: masking.py of facebookresearch/SpanBERT, with a start that is redrawn until it is not masked."""
     masked, every = [], [place for word in WORDS for place in word]
-    sizes = 0.8 ** np.arange(10)
+    sizes = [0.8**size for size in range(10)]
     while len(masked) < budget:
         at = rng.choice(every)
         if at in masked:
             continue
         first = next(number for number, word in enumerate(WORDS) if at in word)
-        words = WORDS[first : first + 1 + rng.choice(10, p=sizes / sizes.sum())]
+        words = WORDS[first : first + 1 + rng.choices(range(10), sizes)[0]]
         if first < 3:
             words = words[: 3 - first]  # not across the [SEP]
         for place in [place for word in words for place in word]:
@@ -39,10 +40,9 @@ def span(rng, budget):
 def ngram(rng, budget, longest=3):
     """ALBERT: create_pretraining_data.py of google-research/albert."""
     masked = []
-    for first in rng.permutation(len(WORDS)):
+    for first in rng.sample(range(len(WORDS)), len(WORDS)):
         most = min(longest, (3 if first < 3 else 6) - first)
-        shares = 1 / np.arange(1, most + 1)
-        size = 1 + rng.choice(most, p=shares / shares.sum())
+        (size,) = rng.choices(range(1, most + 1), [1 / size for size in range(1, most + 1)])
         while size and len(masked) + sum(map(len, WORDS[first : first + size])) > budget:
             size -= 1
         places = [place for word in WORDS[first : first + size] for place in word]
@@ -63,8 +63,8 @@ def test_sets_of_masked_tokens_are_as_often_as_in_a_loop(kind):
     masking, budget = build_masking(kind, rate=4 / 11), 4
     samples = [Sample(key=(0, item), ids=IDS) for item in range(DRAWN)]
     ours = Counter(tuple(made.positions["masked"].tolist()) for made in mask_samples(masking, samples))
-    rng = np.random.default_rng(0)
-    theirs = Counter(tuple(sorted(map(int, REFERENCES[kind](rng, budget)))) for _ in range(DRAWN))
+    rng = random.Random(0)
+    theirs = Counter(tuple(sorted(REFERENCES[kind](rng, budget))) for _ in range(DRAWN))
     differences = [(ours[each] - theirs[each]) / max(5, ours[each] + theirs[each]) ** 0.5 for each in ours | theirs]
     assert np.abs(differences).max() < 4.5
     assert np.mean(np.square(differences)) < 1.6  # about 1

@@ -92,7 +92,9 @@ def test_random_text_is_from_another_document_and_true_text_follows(written, kin
 @pytest.mark.parametrize("length", [8, 48, 128])
 @pytest.mark.parametrize("kind", KINDS[:3])
 def test_texts_are_never_empty_and_fit(written, kind, length, second):
-    for sample in cut(written(lengths_of(kind)), length=length, second=second):
+    samples = cut(written(lengths_of(kind)[:100]), length=length, second=second)
+    assert len(samples) > 20
+    for sample in samples:
         assert sample.ids[0] == CLS
         assert sample.ids[-1] == SEP
         assert len(sample) <= length

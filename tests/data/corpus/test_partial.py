@@ -296,9 +296,10 @@ for limit in count(1):
 def test_D13_kill_before_and_after_each_call(tokenizer, make_documents, tmp_path, files_of):
     """A corpus that exists is complete; otherwise the build resumes from the last full shard to the same bytes."""
     source = tmp_path / "a.jsonl"
-    source.write_text("".join(json.dumps({"text": text}) + "\n" for text in make_documents(100)))
+    source.write_text("".join(json.dumps({"text": text}) + "\n" for text in make_documents(50)))
     tokenizer.save(tmp_path / "tokenizer")
     whole = write_corpus([source], tokenizer, tmp_path / "whole", shard_tokens=700)
+    assert len(whole.manifest.train.shards) > 1
     done = forking.run(["-c", KILLER, source, tmp_path / "tokenizer", tmp_path / "killed"])
     assert done.returncode == 0, done.stderr
     reused = done.stdout.split()

@@ -333,7 +333,7 @@ def _first_checked(path: str | Path, *, is_json: bool) -> Iterator[Line]:
         remedy = "save it as a file that ends in .jsonl, of which the field of the text is read"
     elif not is_json and _MARKUP.match(start):
         problem = "begins with markup, the tags of which would be read as text"
-        remedy = "extract its text first (WikiExtractor: --json), or let the name of a page end in .html"
+        remedy = "extract its text first, as JSON Lines, or let the name of a page end in .html"
     if problem:
         raise UserError(problem, file=display_name(path), line=1, remedy=remedy)
     return chain(head, lines)
