@@ -20,7 +20,6 @@ from __future__ import annotations
 import io
 import json
 import struct
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -297,29 +296,26 @@ def _train(words: Mapping[str, int], size: int) -> list[tuple[str, float]]:
     """
     padding, unknown, *others = UNIGRAM_SPECIAL_TOKENS.values()
     model = io.BytesIO()
-    with tempfile.TemporaryDirectory() as folder:
-        counted = Path(folder) / "words.tsv"
-        counted.write_text("".join(f"{word}\t{count}\n" for word, count in sorted(words.items())), encoding="utf8")
-        sentencepiece.SentencePieceTrainer.train(
-            input=str(counted),
-            input_format="tsv",
-            model_writer=model,
-            model_type="unigram",
-            vocab_size=size,
-            hard_vocab_limit=False,
-            max_sentencepiece_length=LONGEST_PIECE,
-            max_sentence_length=max(len(word.encode()) for word in words),  # longer words would be left out
-            character_coverage=1.0,  # words have the covered characters alone
-            normalization_rule_name="identity",
-            pad_id=0,
-            pad_piece=padding,
-            unk_id=1,
-            unk_piece=unknown,
-            bos_id=-1,
-            eos_id=-1,
-            control_symbols=others,
-            num_threads=1,
-            minloglevel=2,
-        )
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=(f"{word}\t{count}" for word, count in sorted(words.items())),
+        input_format="tsv",
+        model_writer=model,
+        model_type="unigram",
+        vocab_size=size,
+        hard_vocab_limit=False,
+        max_sentencepiece_length=LONGEST_PIECE,
+        max_sentence_length=1 << 30,  # words of any length
+        character_coverage=1.0,  # words have the covered characters alone
+        normalization_rule_name="identity",
+        pad_id=0,
+        pad_piece=padding,
+        unk_id=1,
+        unk_piece=unknown,
+        bos_id=-1,
+        eos_id=-1,
+        control_symbols=others,
+        num_threads=1,
+        minloglevel=2,
+    )
     trained = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
     return [(trained.id_to_piece(id), trained.get_score(id)) for id in range(len(trained))]
