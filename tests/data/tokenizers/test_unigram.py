@@ -78,7 +78,10 @@ def test_the_most_probable_pieces_are_chosen(unigram):
         assert sum(scores[piece] for piece in pieces) == pytest.approx(score)
 
 
-@pytest.mark.parametrize(("texts", "size", "message"), [(TEXT, 20, "it needs at least"), ([" ", "\n"], 300, "no text")])
+@pytest.mark.parametrize(
+    ("texts", "size", "message"),
+    [(TEXT, 20, "it needs at least"), ([" ", "\n"], 300, "no text"), (["▅▅ a▅", "\0"], 300, "no text")],
+)
 def test_what_cannot_be_trained(texts, size, message):
     with pytest.raises(UserError, match=message):
         train_unigram(texts, size=size)

@@ -157,6 +157,8 @@ UNIGRAM_SPECIAL_TOKENS = dict(zip(ROLES, ("<pad>", "<unk>", "[CLS]", "[SEP]", "[
 """Names of the special tokens in ALBERT, in the order of their ids."""
 MOST_COUNTED = 1 << 22
 """Maximum number of characters of the distinct words that are counted."""
+RESERVED = frozenset("\0▅")
+"""Characters that SentencePiece uses as marks: it learns from no word that has one."""
 LONGEST_PIECE = 16
 """Maximum length of a trained piece in characters, as in SentencePiece."""
 
@@ -277,9 +279,9 @@ def train_unigram(
         return Counter(word for text in part for word in library.normalizer.normalize_str(text).split())
 
     counts = count_parts(split, texts, progress=progress, most=MOST_COUNTED)
-    if not counts:
+    words = {word: count for word, count in covered_words(counts, coverage).items() if RESERVED.isdisjoint(word)}
+    if not words:
         raise no_text()
-    words = covered_words(counts, coverage)
     characters = {SPACE}.union(*words)
     if size < len(names) + len(characters):
         raise UserError(
