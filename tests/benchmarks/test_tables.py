@@ -65,7 +65,8 @@ def test_each_table_is_on_a_page_and_its_command_exists(name):
     pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
     assert any(f"<!-- table {name} -->" in page.read_text(encoding="utf8") for page in pages)
     for command in SPECIFICATIONS[name].get("commands", ()):
-        assert (ROOT / shlex.split(command)[1]).is_file()
+        program, first, *_ = shlex.split(command)
+        assert (ROOT / first).is_file() if program == "python" else (program, first) == ("unmask", "pretrain")
 
 
 def test_every_result_has_one_schema():

@@ -37,7 +37,7 @@ TEXT = ["The teacher sees the engine near the sea.", "老师 看 河 里 的 市
     [
         (train_wordpiece, 120, {"teacher": "teacher", "##cher": "##cher", "老": "老"}),
         (train_bpe, 320, {"Ġteacher": "teacher", "èĢģå¸Ī": "老师", "gine": "gine", "Ġ": "Ġ", "å¸": "\ufffd"}),
-        (train_unigram, 60, {"▁se": "se", "se": "se", "老": "老", "▁": "▁"}),
+        (train_unigram, 60, {"▁se": "se", "ea": "ea", "老": "老", "▁": "▁"}),
     ],
 )
 def test_candidates_are_readable_and_never_special_tokens(train, size, tokens):

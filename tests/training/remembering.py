@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -200,7 +201,10 @@ def trainer_of(run, learner, chosen, *, machine=None, processes=None, apart=Fals
 
 def gloo_threads():
     """Return the names of gloo's threads, which would abort the process if they ran while Python shuts down."""
-    names = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+    names = []
+    for path in Path("/proc/self/task").glob("*/comm"):
+        with suppress(OSError):  # it ends
+            names.append(path.read_text().strip())
     return [name for name in names if "gloo" in name]
 
 
