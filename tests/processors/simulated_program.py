@@ -22,8 +22,6 @@ from unmask.serving import run as serving
 from unmask.support.capabilities import emulates_bf16, multiplies_bf16, onednn_multiplies
 from unmask.support.errors import UserError
 from unmask.training.machine import choose_machine
-from unmask.workflows.finetuning import run_job
-from unmask.workflows.pretraining import pretrain
 
 PRECISIONS = ("float32", "bf16", "int8")
 TEXTS = ["the dog near the sea", "the cat", "a garden behind the school follows the letter"]
@@ -141,7 +139,6 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)
     serving.serve = ask
-    pretrain.try_to_draw = run_job.try_to_draw = lambda draw, say: None
     out, *files = map(Path, sys.argv[1:])
     if not files:
         print(json.dumps({name: loaded(out / name) for name in PROGRAMS}))

@@ -32,12 +32,6 @@ SMALL = (
     "--set encoder.layers=2 --set encoder.width=32 --set encoder.heads=2 --set encoder.feed_forward=64 "
     "--set layout.length=48 --set batch.tokens=512 --set tokenizer.vocabulary=200 --set budget.steps=4 --quiet"
 )
-UNDRAWN = """
-from unmask.workflows.finetuning import run_job
-from unmask.workflows.pretraining import pretrain
-
-run_job.try_to_draw = pretrain.try_to_draw = lambda draw, say: None
-"""
 LAYOUT = '''
 """Each sentence is a sample."""
 from unmask.data.batches.layout import LayoutSettings
@@ -141,7 +135,7 @@ def test_the_examples_own_tests_and_the_contract_of_objectives_pass(example, req
         "-k",
         "shuffled_masking or word_order or ordinal or kappa or word2vec",
     ]
-    program = ["import sys, pytest", UNDRAWN, "sys.exit(pytest.main())"]
+    program = ["import sys, pytest", "sys.exit(pytest.main())"]
     if not request.config.getoption("--exhaustive"):  # tracing the program of the example's task takes half of the time
         program.insert(1, "sys.modules['onnxscript'] = None")
     pytest_alone = ["-c", "\n".join(program), "-q", "-p", "no:cacheprovider", "-p", "pytest_timeout"]
@@ -157,7 +151,7 @@ def page(example, documents, tmp_path_factory):
     First come the commands that end with an error, whose messages are followed by a line `end`, then the others.
     """
     folder = write_files(tmp_path_factory.mktemp("page"), documents)
-    program = ["import shlex, sys", "from unmask.cli.main import main", UNDRAWN]
+    program = ["import shlex, sys", "from unmask.cli.main import main"]
     for command, _ in ERRORS:
         program.append(f"assert main(shlex.split({command!r})) == 2; print('end', file=sys.stderr, flush=True)")
     for line in COMMANDS:
@@ -233,7 +227,6 @@ import torch
 from safetensors.torch import load_file
 import unmask
 from unmask.cli.main import main
-{UNDRAWN}
 words = "pretrain bert-tiny --text articles.txt --out run --set encoder.kind=twin --set layout.kind=sentences "
 words += "--set objective.next_sentence=false --set optimizer.kind=sign --set optimizer.memory=0.5 " + {SMALL!r}
 assert main(shlex.split(words)) == 0

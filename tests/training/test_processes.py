@@ -98,19 +98,10 @@ def alone(command, tmp_path_factory):
     return out
 
 
-UNDRAWN = """
-import sys
-from unmask.cli.main import main
-from unmask.workflows.pretraining import pretrain
-pretrain.try_to_draw = lambda draw, say: None
-sys.exit(main(sys.argv[1:]))
-"""
-
-
 @pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.exhaustive)])
 def test_any_number_of_processes_gives_the_same_losses(command, alone, tmp_path, size):
     out = tmp_path / "run"
-    statuses, said = end(command(out, size, program=["-c", UNDRAWN], fork=size == 2))
+    statuses, said = end(command(out, size, fork=size == 2))
     assert statuses == [0] * size, said
     assert all(text == "" for text in said[1:]), "only the main process prints"
     assert_same(out, alone)
