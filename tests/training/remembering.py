@@ -199,13 +199,18 @@ def trainer_of(run, learner, chosen, *, machine=None, processes=None, apart=Fals
     )
 
 
-def gloo_threads():
-    """Return the names of gloo's threads, which would abort the process if they ran while Python shuts down."""
+def thread_names():
+    """Return the names of this process's threads."""
     names = []
     for path in Path("/proc/self/task").glob("*/comm"):
         with suppress(OSError):  # it ends
             names.append(path.read_text().strip())
-    return [name for name in names if "gloo" in name]
+    return names
+
+
+def gloo_threads():
+    """Return the names of gloo's threads, which would abort the process if they ran while Python shuts down."""
+    return [name for name in thread_names() if "gloo" in name]
 
 
 def main(out, *, xlnet=False, micro_tokens=1000, double=False, overlapped=False, resume=False, kill=None):

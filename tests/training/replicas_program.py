@@ -6,12 +6,12 @@ the weight `idle`. Micro-batches from `LATER` on are of a stage without `second`
 
 import json
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import safetensors.torch
 import torch
+from remembering import thread_names
 from torch import nn
 
 from unmask.data.batches.batch import Sample, collate
@@ -96,15 +96,6 @@ def gradients(strategy, precision, processes):
     return found
 
 
-def threads():
-    """Return the names of this process's threads."""
-    names = []
-    for path in Path("/proc/self/task").glob("*/comm"):
-        with suppress(OSError):  # it ends
-            names.append(path.read_text().strip())
-    return names
-
-
 def main(out):
     """Compute and write the gradients of all strategies, and the threads while connected and after."""
     with Processes.launched() as processes:
@@ -113,8 +104,8 @@ def main(out):
             for precision in ("float32", "bf16"):
                 found = gradients(strategy, precision, processes)
                 safetensors.torch.save_file(found, f"{out}/{name}-{precision}-{processes.rank}.safetensors")
-        connected = threads()
-    Path(f"{out}/{processes.size}-{processes.rank}.json").write_text(json.dumps([connected, threads()]))
+        connected = thread_names()
+    Path(f"{out}/{processes.size}-{processes.rank}.json").write_text(json.dumps([connected, thread_names()]))
 
 
 if __name__ == "__main__":

@@ -12,12 +12,12 @@ import json
 import os
 import signal
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 import safetensors.torch
 import torch
+from remembering import thread_names
 from torch.distributed.fsdp import FSDPModule
 
 from unmask.data.corpus.corpus import open_corpus
@@ -104,11 +104,7 @@ def main(out):
                 train(out, case, processes)
             except UserError as error:
                 (out / f"{case['name']}-{processes.rank}.txt").write_text(str(error))
-    threads = []
-    for path in Path("/proc/self/task").glob("*/comm"):
-        with suppress(OSError):  # it ends
-            threads.append(path.read_text().strip())
-    (out / f"threads-{processes.rank}.json").write_text(json.dumps(threads))
+    (out / f"threads-{processes.rank}.json").write_text(json.dumps(thread_names()))
 
 
 if __name__ == "__main__":

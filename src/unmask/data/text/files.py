@@ -21,6 +21,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any, BinaryIO, cast
@@ -282,16 +283,25 @@ def _decompressed(path: str | Path) -> io.BufferedReader:
 
 
 def import_pyarrow(path: str | Path) -> ModuleType:
-    """Return pyarrow.
+    """Return pyarrow; see `import_library`."""
+    return import_library("pyarrow", "arrow", path)
+
+
+def import_library(name: str, extra: str, path: str | Path) -> ModuleType:
+    """Return a library that reads or writes a format.
+
+    Args:
+        name: its name.
+        extra: the extra that installs it.
+        path: the file that needs it.
 
     Raises:
-        UserError: it is not installed; names the file that needs it.
+        UserError: it is not installed.
     """
     try:
-        import pyarrow
+        return import_module(name)
     except ImportError as error:
-        raise UserError("needs pyarrow", file=path, remedy="pip install 'unmask[arrow]'") from error
-    return pyarrow
+        raise UserError(f"needs {name}", file=path, remedy=f"pip install 'unmask[{extra}]'") from error
 
 
 def read_lines(path: str | Path) -> Iterator[tuple[int, bytes | None]]:

@@ -29,7 +29,15 @@ from types import ModuleType
 from typing import Any
 from xml.etree import ElementTree
 
-from unmask.data.text.files import FREE, MAX_DOCUMENT, MAX_RATIO, TOO_LONG, expands_too_much, split_part
+from unmask.data.text.files import (
+    FREE,
+    MAX_DOCUMENT,
+    MAX_RATIO,
+    TOO_LONG,
+    expands_too_much,
+    import_library,
+    split_part,
+)
 from unmask.support.errors import UserError, counted
 
 MAX_ROWS, MAX_COLUMNS = 1 << 24, 1 << 14
@@ -82,16 +90,8 @@ def read_xlsx(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def import_openpyxl(path: str | Path) -> ModuleType:
-    """Return openpyxl.
-
-    Raises:
-        UserError: it is not installed; names the file that needs it.
-    """
-    try:
-        import openpyxl
-    except ImportError as error:
-        raise UserError("needs openpyxl", file=path, remedy="pip install 'unmask[excel]'") from error
-    return openpyxl
+    """Return openpyxl; see `import_library`."""
+    return import_library("openpyxl", "excel", path)
 
 
 def write_xlsx(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> bytes:

@@ -26,7 +26,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import sentencepiece
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
@@ -296,6 +295,8 @@ def _train(words: Mapping[str, int], size: int) -> list[tuple[str, float]]:
 
     One thread computes them, as sums of several depend on their number.
     """
+    import sentencepiece  # takes 50 ms, which loading a tokenizer would pay
+
     padding, unknown, *others = UNIGRAM_SPECIAL_TOKENS.values()
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
