@@ -126,7 +126,7 @@ def test_a_column_that_is_named_twice_is_refused(example, parser, words, message
 @pytest.mark.parametrize("words", [["0.8,0.2"], ["0.8", "0.2"]])
 def test_shares_are_numbers(words):
     verb = VERBS["corpus mix"].function
-    options = command_parser(all_verbs=True).parse_args(["corpus", "mix", "a", "b", "--out", "c", "--shares", *words])
+    options = command_parser("corpus").parse_args(["corpus", "mix", "a", "b", "--out", "c", "--shares", *words])
     assert parsed(parameters_of(verb), options)["shares"] == (0.8, 0.2)
 
 

@@ -31,9 +31,19 @@ def test_all_commands_and_options_are_offered(shell, capsys):
         ("unmask finetune class", {"classification"}),
         ("unmask finetune classification --device c", {"cpu", "cuda"}),
         ("unmask evaluate --model x --err", {"--errors"}),
+        ("unmask evaluate --model my-", {"my-model"}),
+        ("unmask evaluate --model my-model --data data.ts", {"data.tsv"}),
+        ("unmask multitask data.t", {"data.toml", "data.tsv"}),
+        ("unmask corpus build data.tsv data.to", {"data.toml"}),
+        ("unmask predict --field data.", set()),
     ],
 )
-def test_bash_offers_what_fits(line, offered, capsys):
+def test_bash_offers_what_fits(line, offered, capsys, tmp_path, monkeypatch):
+    """Names of files were not offered: bash offers them by itself only for a program without completion."""
+    (tmp_path / "my-model").mkdir()
+    for name in ("data.tsv", "data.toml"):
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
     main(["completion", "bash"])
     words = line.split(" ")
     program = (

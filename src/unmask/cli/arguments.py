@@ -25,6 +25,8 @@ from unmask.support.messages import argument, flag
 
 REQUIRED = object()
 """The default of a parameter that has none."""
+PATHS = {"Path", "Files", "Data", "TaskTables", "Sequence[str | Path]"}
+"""Types whose values can be files or directories."""
 SEQUENCES = ("Sequence", "Files", "Data")
 """Types that take several words."""
 LISTS = ("ColumnNames", "LabelNames")
@@ -67,6 +69,11 @@ class Parameter:
             if listed := get_args(ALIASES.get(part)):
                 return tuple(value for value in listed if isinstance(value, str))
         return ()
+
+    @property
+    def is_path(self) -> bool:
+        """Whether its values can be files or directories."""
+        return bool(PATHS & {*self.types})
 
     @property
     def outer(self) -> set[str]:
@@ -128,6 +135,7 @@ def add_parameters(
     parameters: Sequence[Parameter],
     words: Sequence[str] = (),
     values: Mapping[str, Sequence[str]] | None = None,
+    path_completion: Any = None,
 ) -> None:
     """Add the options of a function to a parser.
 
@@ -136,6 +144,7 @@ def add_parameters(
         parameters: those of the function.
         words: parameters whose values are given without a flag, in this order.
         values: values of parameters that are strings, if only some are possible.
+        path_completion: what completes names of files in shells (`shtab.FILE`); None: no script is made of the parser.
     """
     for parameter in sorted(parameters, key=lambda each: words.index(each.name) if each.name in words else len(words)):
         listed, plain = (values or {}).get(parameter.name) or parameter.values, parameter.name in words
@@ -162,10 +171,12 @@ def add_parameters(
             elif "Overrides" in parameter.outer:
                 options |= {"action": "append", "default": []}
         if plain:
-            parser.add_argument(parameter.name, **options)
+            action = parser.add_argument(parameter.name, **options)
         else:
             required = parameter.default is REQUIRED
-            parser.add_argument(flag(parameter.name), dest=parameter.name, required=required, **options)
+            action = parser.add_argument(flag(parameter.name), dest=parameter.name, required=required, **options)
+        if path_completion and parameter.is_path:
+            action.complete = path_completion  # type: ignore[attr-defined]
 
 
 class _Gather(argparse.Action):

@@ -250,7 +250,7 @@ def completion(shell: Literal["bash", "zsh", "fish"]) -> str:
     """
     import shtab
 
-    return shtab.complete(command_parser(all_verbs=True), shell)
+    return shtab.complete(command_parser(path_completion=shtab.FILE), shell)
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -261,14 +261,14 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def command_parser(
-    called: str | None = None, *, alone: bool = False, all_verbs: bool = False
+    called: str | None = None, *, alone: bool = False, path_completion: Any = None
 ) -> argparse.ArgumentParser:
     """Return the parser of the command line.
 
     Args:
         called: the verb that is called; the parser has its options.
         alone: whether it has no other verbs, which only the help of the program, and errors about a verb, name.
-        all_verbs: whether it has the options of all verbs.
+        path_completion: what completes names of files in shells; the parser then has the options of all verbs.
     """
     parser = argparse.ArgumentParser(
         prog="unmask", description="Pretrain, adapt, fine-tune and use language encoders on your own text."
@@ -278,7 +278,7 @@ def command_parser(
     groups: dict[str, argparse._SubParsersAction[argparse.ArgumentParser]] = {}
     for words, verb in VERBS.items():
         name, _, action = words.partition(" ")
-        wanted = all_verbs or name == called
+        wanted = path_completion is not None or name == called
         if alone and not wanted:
             continue
         if action and name not in groups:
@@ -293,7 +293,8 @@ def command_parser(
         inner.set_defaults(command=words)
         if wanted:
             _, parameters, shown = _command(words)
-            add_parameters(inner, parameters, verb.words, {key: tuple(of()) for key, of in verb.values.items()})
+            values = {key: tuple(of()) for key, of in verb.values.items()}
+            add_parameters(inner, parameters, verb.words, values, path_completion)
             add_parameters(inner, shown)
     return parser
 
