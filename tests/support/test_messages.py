@@ -4,16 +4,19 @@ import ast
 import pickle
 import re
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
+from unmask.cli.arguments import parameters_of
 from unmask.cli.main import main, parse
 from unmask.cli.verbs import VERBS
 from unmask.families.bert import BertSettings
 from unmask.model.model import Model, build_encoder, save_model
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, keys_of
 from unmask.support.messages import (
+    FUNCTIONS,
     argument,
     call,
     flags,
@@ -73,6 +76,19 @@ def test_a_command_writes_parameters_without_a_flag_as_its_help_does():
         assert rendered(reference, partial(in_command, words=words)) == expected
 
 
+def test_calls_in_messages_are_those_of_commands():
+    """A call is written as a command and as a function: both exist, and have the parameters that it names."""
+    names = {words: FUNCTIONS.get(words, words.replace(" ", "_")) for words in VERBS}
+    functions = {words: verb.function.partition(":")[2] for words, verb in VERBS.items()}
+    assert names == functions
+    nodes = chain.from_iterable(ast.walk(ast.parse(path.read_text(encoding="utf8"))) for path in PACKAGE.rglob("*.py"))
+    for node in nodes:
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "call" and node.args:
+            verb = ast.literal_eval(node.args[0])
+            known = {parameter.name for parameter in parameters_of(VERBS[verb].function)}
+            assert {keyword.arg for keyword in node.keywords if keyword.arg} <= known, ast.unparse(node)
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -97,6 +113,30 @@ def test_a_recipe_writes_its_settings_as_toml():
     assert rendered(setting("masking.kind", "span"), in_recipe) == 'masking.kind = "span"'
     assert rendered(setting("objective.x", False), in_recipe) == "objective.x = false"
     assert rendered(argument("init"), in_recipe) == "init"
+
+
+@pytest.mark.parametrize(
+    ("reference", "expected"),
+    [
+        (argument("encoding"), "encoding"),
+        (argument("format", "csv"), 'format = "csv"'),
+        (argument("columns", {"text": "NAME"}), "columns = {text = NAME}"),
+        (argument("columns", {"text": "a b"}), 'columns = {text = "a b"}'),
+        (argument("train", ["a.tsv"]), 'train = ["a.tsv"]'),
+    ],
+)
+def test_parameters_that_are_keys_of_a_file_are_written_as_it_does(reference, expected):
+    """`unmask multitask tasks.toml` named --encoding, which it does not have."""
+    text = f"wrong; pass {reference}, or {argument('out', 'DIR')}"
+    with pytest.raises(UserError) as caught, keys_of("tasks.toml", "encoding", "format", "columns", "train"):
+        assert rendered(text) == f"wrong; pass {expected}, or out=DIR"
+        raise UserError(text)
+    assert str(caught.value) == f"wrong; pass {expected}, or out=DIR (in tasks.toml)"
+    assert caught.value.text(in_command) == f"wrong; pass {expected}, or --out DIR (in tasks.toml)"
+    assert rendered(reference) == rendered(reference, in_python)
+    with pytest.raises(UserError) as caught, keys_of({"tables": "in memory"}, "encoding", "format"):
+        raise UserError(text)
+    assert str(caught.value) == rendered(text, in_python)
 
 
 def test_the_server_names_fields_of_requests():
@@ -166,6 +206,20 @@ def test_no_message_names_a_flag(path):
         return
     for line, text in literals(path):
         assert not FLAG.search(NO_FLAGS.sub("", text)), (name, line, text)
+
+
+def test_errors_are_passed_on_with_their_references():
+    """`str(error)` is what Python users read: in the message of another error, the command line would show it, too."""
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf8"))):
+            if (
+                isinstance(node, ast.ExceptHandler)
+                and node.type
+                and ast.unparse(node.type) in ("UserError", "UnmaskError")
+            ):
+                raised = [ast.unparse(inner) for inner in ast.walk(node) if isinstance(inner, ast.Raise)]
+                for text in raised:
+                    assert f"str({node.name})" not in text and f"{{{node.name}}}" not in text, (path.name, text)
 
 
 def test_what_a_shell_would_read_otherwise_is_quoted():

@@ -17,8 +17,9 @@ from unmask.data.batches.layout import LayoutSettings, SingleSettings
 from unmask.families.bert import BERT
 from unmask.families.checkpoints.huggingface import by_model_type
 from unmask.families.roberta import ROBERTA
+from unmask.objectives.objective import BuildContext, Objective, ObjectiveSettings
 from unmask.support.errors import UserError
-from unmask.support.plugins import Registry, misspelt_members
+from unmask.support.plugins import Registry, missing_members, misspelt_members
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "unmask-structbert"
@@ -283,6 +284,22 @@ assert first.weight.equal(second.weight) and first.bias.equal(second.bias)
             "    def build(self, context) -> Head: ...",
             "'mine' of the package unmask-toys lacks Head.score; define what its base class declares",
         ),
+        (
+            "from unmask.data.batches.layout import LayoutSettings\nclass It(LayoutSettings, tag='mine'): ...",
+            "'mine' of the package unmask-toys lacks It.cut; define what its base class declares",
+        ),
+        (
+            "from unmask.data.batches.streams import StreamSettings\nclass It(StreamSettings, tag='mine'): ...",
+            "'mine' of the package unmask-toys lacks It.capacity, It.read, It.window; define what",
+        ),
+        (
+            "from unmask.families.bert import BERT\n"
+            "from unmask.families.body import TransformerSettings\n"
+            "from unmask.families.format import Family\n"
+            "class Settings(TransformerSettings, tag='mine'): ...\n"
+            "It = Family(Settings, BERT.format)",
+            "'mine' of the package unmask-toys lacks Settings.build; define what its base class declares",
+        ),
         (  # the name of the method in an earlier version
             "from unmask.data.batches.layout import LayoutSettings\n"
             "class Base(LayoutSettings):\n"
@@ -318,6 +335,17 @@ def test_errors_in_a_plugin_are_raised_on_access(tmp_path, monkeypatch, module, 
     assert str(error.value).startswith(message)
     with pytest.raises(KeyError):
         table["another"]
+
+
+def test_a_part_may_say_that_it_builds_an_objective():
+    """The members that `Objective` leaves open were taken for missing ones of the part."""
+
+    class Settings(ObjectiveSettings):
+        def build(self, context: BuildContext) -> Objective: ...
+
+    Settings.__module__ = "toys"
+    assert missing_members(Settings) == []
+    assert missing_members(ObjectiveSettings)[0] == "ObjectiveSettings.build"
 
 
 def test_a_part_that_knows_both_names_defines_its_own_member():

@@ -6,6 +6,7 @@ properties of the heads on it, and how its checkpoint directories name all that 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -97,13 +98,13 @@ class BodySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """Number of segment ids; with 0 or 1 segments are not distinguished."""
         return 0
 
+    @abstractmethod
     def build(self, vocabulary: int) -> Encoder:
         """Return a newly initialized body, drawn from torch's global generator.
 
         Args:
             vocabulary: the number of token ids.
         """
-        raise NotImplementedError
 
     @property
     def provides(self) -> frozenset[str]:
@@ -116,9 +117,9 @@ class BodySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return frozenset({STREAMS}) if CARRY in self.provides else frozenset()
 
     @property
+    @abstractmethod
     def head(self) -> HeadSpec:
         """The properties of the body that heads depend on."""
-        raise NotImplementedError
 
     def reads(self, kind: str) -> bool:
         """Return whether it can read a vocabulary of a kind: one of whole words if it reads characters."""

@@ -130,7 +130,7 @@ class Predictor(EncoderModel, Generic[P]):
         if self.origin is not None:
             return self.origin.reopen, (self.fingerprint(),), state
         if isinstance(self.backend, ExportedBackend):
-            raise UserError("an exported model is pickled by its directory", remedy=f"load it by {call('load', 'DIR')}")
+            raise UserError("an exported model is pickled by its directory", remedy="load it there by unmask.load(DIR)")
         return partial(type(self), backend=self.backend), (self.model,), state
 
     def fingerprint(self) -> str:

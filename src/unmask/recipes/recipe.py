@@ -183,7 +183,7 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, dict=True):
         try:
             stages = self.every_stage
         except UserError as error:
-            raise ValueError(str(error)) from error
+            raise ValueError(error.message) from error
         if len(stages) > 1 and any(stage.layout.num_streams for stage in stages):
             raise ValueError(f"contiguous streams have a single stage: remove the stages ({setting('stages', [])})")
         built = {

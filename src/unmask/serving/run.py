@@ -110,7 +110,7 @@ def load_served(
             models.append(Served(source.name, predictor, limits, meter))
             models[-1].warm_up()
         except UserError as error:
-            raise UserError(f"the model cannot be served: {error}", file=source.directory) from error
+            raise UserError(f"the model cannot be served: {error.message}", file=source.directory) from error
     return models
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from numbers import Integral
 from os import PathLike
 from typing import Any
 
-from unmask.support.messages import Front, argument, in_python, rendered
+from unmask.support.messages import Front, Reference, argument, in_python, marked, name_keys, rendered, speak
 
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters, ends of lines, what reverses the direction of writing, and lone surrogates."""
@@ -66,6 +67,32 @@ class UserError(UnmaskError):
 def rename(error: UnmaskError, file: str | PathLike[str], name: str) -> None:
     """Let an error name a file otherwise, such as by the URL that it is a copy of."""
     UnmaskError.__init__(error, error.message.replace(str(file), name))
+
+
+@contextmanager
+def keys_of(file: object, *names: str) -> Iterator[None]:
+    """Let errors and notes write parameters as keys of a file, such as `format = "csv"`, whichever the front.
+
+    Args:
+        file: a path, if the parameters are read from a file; anything else: nothing is changed.
+        *names: the parameters.
+    """
+    if not isinstance(file, str | PathLike):
+        yield
+        return
+
+    def write(reference: Reference) -> str:
+        return rendered(name_keys(marked(reference), names), front)
+
+    front = speak(write)
+    try:
+        yield
+    except UnmaskError as error:
+        if (message := name_keys(error.message, names)) != error.message:
+            UnmaskError.__init__(error, f"{message} (in {file})")
+        raise
+    finally:
+        speak(front)
 
 
 def _restored(kind: type[UnmaskError], message: str) -> UnmaskError:

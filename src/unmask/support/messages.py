@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -59,7 +59,7 @@ def argument(name: str, value: Any = None) -> str:
 
     Values in capitals or with "…" stand for what users choose: f"pass {argument('dev', 'FILE')}".
     """
-    return _marked(Argument(name, value))
+    return marked(Argument(name, value))
 
 
 def setting(key: str, value: Any) -> str:
@@ -69,15 +69,16 @@ def setting(key: str, value: Any) -> str:
 
 def settings(values: Mapping[str, Any]) -> str:
     """Return a reference to several settings of a recipe together; see `setting`."""
-    return _marked(Settings(dict(values)))
+    return marked(Settings(dict(values)))
 
 
 def call(verb: str, *words: Any, **arguments: Any) -> str:
     """Return a reference to a call, such as `unmask.finetune("classification", model="RUN")`."""
-    return _marked(Call(verb, [*words], arguments))
+    return marked(Call(verb, [*words], arguments))
 
 
-def _marked(reference: Reference) -> str:
+def marked(reference: Reference) -> str:
+    """Return a reference as marked text, which `rendered` writes out."""
     return f"\x02{json.dumps([type(reference).__name__, *reference], default=str)}\x03"
 
 
@@ -100,6 +101,16 @@ def speak(front: Front) -> Front:
     """Let messages that are not errors be written for a front from now on; return the one before."""
     before, _current[0] = _current[0], front
     return before
+
+
+def name_keys(text: str, names: Collection[str]) -> str:
+    """Return a message in which parameters with these names are written as keys of a file (`in_table`)."""
+
+    def write(reference: Reference) -> str:
+        is_key = isinstance(reference, Argument) and reference.name in names
+        return in_table(reference) if is_key else marked(reference)
+
+    return rendered(text, write)
 
 
 def in_python(reference: Reference) -> str:
@@ -143,6 +154,19 @@ def in_recipe(reference: Reference) -> str:
     return " and ".join(f"{key} = {_json(value)}" for key, value in reference.values.items())
 
 
+def in_table(reference: Reference) -> str:
+    """Write a reference as a table of a TOML file does: parameters and settings as KEY = VALUE."""
+    match reference:
+        case Argument(name, None):
+            return name
+        case Argument(name, dict() as pairs):
+            return f"{name} = {{{', '.join(f'{key} = {_json(value)}' for key, value in pairs.items())}}}"
+        case Argument(name, value):
+            return f"{name} = {_json(value)}"
+        case _:
+            return in_recipe(reference)
+
+
 def in_request(reference: Reference) -> str:
     """Write a reference for clients of the server: parameters are fields of their request."""
     match reference:
@@ -165,8 +189,12 @@ FUNCTIONS = {
     "corpus sample": "sample_corpus",
     "demo": "run_demo",
     "features": "write_features",
+    "recipes diff": "diff_recipes",
     "recipes list": "list_recipes",
+    "recipes schema": "recipe_schema",
     "recipes show": "show_recipe",
+    "runs list": "list_runs",
+    "runs plot": "plot_runs",
     "runs show": "describe_run",
     "tokenizer train": "train_tokenizer",
     "tokenizer extend": "extend_tokenizer",

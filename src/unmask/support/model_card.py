@@ -122,7 +122,7 @@ class CardSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             if self.language is not None:
                 check_languages(self.language)
         except UserError as error:
-            raise ValueError(str(error)) from error
+            raise ValueError(error.message) from error
 
     @property
     def languages(self) -> tuple[str, ...]:

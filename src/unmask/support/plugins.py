@@ -109,7 +109,7 @@ def _load(point: EntryPoint) -> object:
 
 
 def missing_members(part: Any) -> list[str]:
-    """Return the abstract members that a part lacks, and those that the class lacks which its `build` returns.
+    """Return the abstract members that a part lacks, and those that a class lacks which its `build` returns.
 
     Python itself finds them in subclasses of `ABC` alone, which structs and modules of torch are not.
     """
@@ -143,11 +143,15 @@ def misspelt_members(part: Any) -> dict[str, str]:
 
 
 def _classes(part: Any) -> list[type]:
-    """Return a part, if it is a class, or the class of its settings, and the class that `build` returns."""
+    """Return a part, if it is a class, or the class of its settings, and the class of its package that `build` returns.
+
+    A package that says of `build` that it returns one of unmask's classes, such as `Objective`, does not say which.
+    """
     settings = getattr(part, "settings", part)
     classes = [part, *([settings] if settings is not part else [])]
     with suppress(Exception):  # annotations may name what is imported for type checkers only
-        classes.append(get_type_hints(settings.build)["return"])
+        built = get_type_hints(settings.build)["return"]
+        classes += [built] if _top(built) != OURS or _top(settings) == OURS else []
     return [kind for kind in classes if isinstance(kind, type)]
 
 

@@ -22,7 +22,7 @@ HERE = {"device": "cpu", "precision": "float32", "quiet": True}
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        *(("seeds", 5), ("search", True), ("race", True), ("outlook", True), ("documents", "line")),
+        *(("seeds", 5), ("search", True), ("race", True), ("outlook", True), ("documents", "line"), ("field", "body")),
         *(
             ("task", "regression"),
             ("columns", {"text": "a"}),
@@ -54,6 +54,26 @@ def test_options_without_effect_on_each_other_are_refused(inputs, tmp_path, opti
     with pytest.raises(UserError, match=message):
         unmask.compare(inputs / "pets.toml", out=tmp_path / "out", **options, **HERE)
     assert not (tmp_path / "out").exists()
+
+
+def test_errors_about_files_that_a_file_names_name_its_keys(tmp_path):
+    """They named parameters, which are refused beside a file."""
+    (tmp_path / "text.jsonl").write_text('{"body": "The text."}\n')
+    (tmp_path / "text.toml").write_text('arms = ["bert-tiny", "electra-mini"]\nbudget = "9s"\ntext = ["text.jsonl"]\n')
+    with pytest.raises(UserError, match=r"pass field = NAME .*in .*text\.toml"):
+        unmask.compare(tmp_path / "text.toml", out=tmp_path / "out", **HERE)
+    words = {"text": tmp_path / "text.jsonl", "arms": "bert-tiny,electra-mini", "budget": "9s"}
+    with pytest.raises(UserError, match="pass field=NAME"):
+        unmask.compare(out=tmp_path / "out", **words, **HERE)
+
+
+def test_pickled_checkpoints_are_refused_before_anything_is_computed(inputs, tmp_path):
+    """Their cells failed one by one, with an error that named a parameter of other commands."""
+    (tmp_path / "pickled").mkdir()
+    (tmp_path / "pickled" / "pytorch_model.bin").touch()
+    words = {"train": inputs / "train.tsv", "arms": f"{tmp_path}/pickled,random:bert-tiny"}
+    with pytest.raises(UserError, match=r"arm 'pickled': pickled .*unmask\.export.*allow_pickle=True"):
+        unmask.compare(out=tmp_path / "out", **words, **HERE)
 
 
 @pytest.mark.parametrize(

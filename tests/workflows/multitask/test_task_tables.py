@@ -116,3 +116,12 @@ def test_examples_may_be_in_memory(tables, start, tmp_path):
     }
     out = unmask.multitask(memory, start, tmp_path / "out", settings={"budget.steps": 2, "temperature": 1}, **HERE)
     assert sorted(path.name for path in out.iterdir()) == ["names", "size", "tasks.json"]
+
+
+def test_errors_about_the_examples_of_a_file_name_its_keys(start, tmp_path):
+    """They named --encoding and --columns, which `unmask multitask` does not have."""
+    (tmp_path / "rows.tsv").write_bytes("text\tlabel\ncaf\xe9\ta\nthe\tb\n".encode("latin-1"))
+    table = f'task = "classification"\ntrain = "{tmp_path}/rows.tsv"\n'
+    (tmp_path / "tasks.toml").write_text(f"[a]\n{table}[b]\n{table}")
+    with pytest.raises(UserError, match=r"pass encoding with .*\(in .*tasks\.toml\)"):
+        unmask.multitask(tmp_path / "tasks.toml", start, tmp_path / "out", **HERE)

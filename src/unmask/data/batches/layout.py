@@ -25,6 +25,7 @@ Liu et al. 2019 (RoBERTa), section 4.2, DOC-SENTENCES.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -76,9 +77,9 @@ class LayoutSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         """Number of a sample's first tokens that bodies with memory remember; None: all."""
         return None
 
+    @abstractmethod
     def cut(self, frame: Frame, documents: Documents, indices: Sequence[int], rng: np.random.Generator) -> Cuts:
         """Return where the samples of documents are cut; see `Layout`."""
-        raise NotImplementedError
 
     def samples(self, frame: Frame, texts: Sequence[Ragged], labels: np.ndarray) -> list[Sample]:
         """Return the samples of texts, or of pairs of them, that were cut; see `Layout`."""

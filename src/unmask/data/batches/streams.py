@@ -17,6 +17,7 @@ The plain layout has windows [CLS] text [SEP]; a [SEP] ends each document.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -29,7 +30,7 @@ from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.layout import LayoutSettings
 from unmask.data.batches.rng import derive_rng
-from unmask.data.batches.samples import Samples
+from unmask.data.batches.samples import Cuts, Samples
 from unmask.data.batches.sources import DIRECTED, STREAMS, Cursor, Stage, TextTooShortError
 
 if TYPE_CHECKING:
@@ -76,9 +77,9 @@ class StreamSettings(LayoutSettings, frozen=True, kw_only=True):
         """See `LayoutSettings`."""
         return self.streams
 
+    @abstractmethod
     def capacity(self, frame: Frame) -> int:
         """Return the number of rows of the text in a window."""
-        raise NotImplementedError
 
     def advance(self, frame: Frame) -> int:
         """Return the number of rows after which the next window starts."""
@@ -88,10 +89,11 @@ class StreamSettings(LayoutSettings, frozen=True, kw_only=True):
         """Return the number of rows of each document, (documents,): its tokens, and a [SEP] that ends it."""
         return documents.lengths() + 1
 
+    @abstractmethod
     def read(self, frame: Frame, sentences: Sequence[np.ndarray]) -> np.ndarray:
         """Return the rows of a document, such as its ids."""
-        raise NotImplementedError
 
+    @abstractmethod
     def window(self, frame: Frame, rows: np.ndarray, direction: int, rng: np.random.Generator, other: Rows) -> Sample:
         """Return the sample of a window, of `length` tokens, with an empty key.
 
@@ -102,6 +104,9 @@ class StreamSettings(LayoutSettings, frozen=True, kw_only=True):
             rng: source of all randomness.
             other: returns other rows.
         """
+
+    def cut(self, frame: Frame, documents: Documents, indices: Sequence[int], rng: np.random.Generator) -> Cuts:
+        """See `LayoutSettings`: nothing calls it, as `source` reads windows of the whole text."""
         raise NotImplementedError
 
     def source(self, documents: Documents, frame: Frame, *, seed: int, block_tokens: int | None = None) -> StreamSource:

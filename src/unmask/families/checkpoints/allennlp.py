@@ -261,7 +261,7 @@ def _opened(path: Path) -> Iterator[Any]:
         with h5py.File(path, "r") as file:
             yield file
     except UserError as error:
-        raise UserError(str(error), file=path) from error
+        raise UserError(error.message, file=path) from error
     except (OSError, RuntimeError, ValueError, TypeError, KeyError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(

@@ -14,7 +14,7 @@ from unmask.data.text.documents import Skipped, TextOptions, read_documents, ref
 from unmask.nn.encoders.encoder import HeadSpec
 from unmask.recipes.recipe import FinetuningRecipe, as_recipe
 from unmask.support.errors import UserError, check_count, nearest, refuse_idle
-from unmask.support.messages import argument
+from unmask.support.messages import argument, call
 from unmask.support.settings import Overrides, convert, put
 from unmask.tasks import TASKS
 from unmask.tasks.task import Operation, Task
@@ -76,8 +76,9 @@ def check_comparison(comparison: Comparison) -> None:
         raise UserError("settings have no effect: no arm has a recipe", remedy="remove them")
     if comparison.design != "full" and not comparison.vary:
         raise UserError("design has no effect: nothing is varied", remedy="remove it, or name factors in vary")
-    if not comparison.text and (comparison.documents, comparison.field) != ("auto", "text"):
-        raise UserError(f"{argument('documents')} and field have no effect without text", remedy="remove them")
+    if not comparison.text:
+        documents, field = comparison.documents != "auto", comparison.field != "text"
+        refuse_idle(f"without {argument('text')}", documents=documents, field=field)
     if comparison.race and comparison.seeds < FEWEST_TO_RACE:
         raise UserError(
             f"{argument('race')} has no effect with {argument('seeds', comparison.seeds)}: an arm stops after two "
@@ -93,6 +94,23 @@ def check_comparison(comparison: Comparison) -> None:
     _check_settings(comparison, arms)
     if comparison.budget:
         read_budget(comparison.budget)
+
+
+def check_weights(arms: Mapping[str, Arm]) -> None:
+    """Check that no checkpoint is pickled: cells, which several processes compute, do not load such weights.
+
+    Raises:
+        UserError: one is.
+    """
+    for name, arm in arms.items():
+        directory = Path(arm.model)
+        if arm.model and (directory / "pytorch_model.bin").exists() and not any(directory.glob("*.safetensors")):
+            copy = call("export", model=arm.model, format="huggingface", allow_pickle=True, out="NEW")
+            raise UserError(
+                f"arm '{name}': pickled weights can execute arbitrary code when they are loaded",
+                file=directory / "pytorch_model.bin",
+                remedy=f"write them as safetensors, and compare the copy: {copy}",
+            )
 
 
 def check_text(text: Sequence[str | Path], reading: TextOptions) -> None:

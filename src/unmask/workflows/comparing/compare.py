@@ -29,7 +29,7 @@ from unmask.support.choices import (
     exists,
 )
 from unmask.support.durable import check_directory
-from unmask.support.errors import UnmaskError, UserError, check_count, counted, refuse_idle
+from unmask.support.errors import UnmaskError, UserError, check_count, counted, keys_of, refuse_idle
 from unmask.support.messages import argument
 from unmask.support.urls import Url
 from unmask.support.workers import local_workers, new_call, work_on_ray
@@ -37,7 +37,7 @@ from unmask.training.machine import Machine, choose_machine
 from unmask.training.runs.display import Display, duration
 from unmask.training.runs.usage import amount, check_price
 from unmask.workflows.comparing.cells import RESULT, Plan, failure_of, folder_of, result_of
-from unmask.workflows.comparing.checks import check_comparison, check_text
+from unmask.workflows.comparing.checks import check_comparison, check_text, check_weights
 from unmask.workflows.comparing.design import read_factors
 from unmask.workflows.comparing.outcome import Outcome
 from unmask.workflows.comparing.plan_checks import (
@@ -92,6 +92,7 @@ def compare(
     outlook: bool = False,
     first: bool = False,
     vary: Sequence[str] = (),
+    field: str = "text",
     documents: Documents = "auto",
     at_most: Sequence[str] = (),
     price: float | None = None,
@@ -132,6 +133,7 @@ def compare(
         outlook: also train with an eighth, a quarter and half of the budget, and extrapolate to more.
         first: only take a first look at the checkpoints as they are: rank them by their features, without training.
         vary: factors with the values to try, such as masking=token,span: all combinations of the first recipe.
+        field: field of JSON Lines that holds the text; a.b is b in the object a.
         documents: what counts as a document in plain text: a whole file, a block between blank lines, or a line; auto
             is blank-line for a single file, file for several.
         at_most: limits of what is recommended, such as 5ms or 50MB.
@@ -191,6 +193,7 @@ def compare(
             "race": race,
             "outlook": outlook,
             "vary": vary,
+            "field": field != "text",
             "documents": documents != "auto",
             "encoding": encoding,
         }
@@ -221,28 +224,32 @@ def compare(
             search=search,
             race=race,
             outlook=outlook,
+            field=field,
             documents=documents,
             encoding=encoding,
             vary=read_factors(as_texts(vary)),
         )
-    check_comparison(settings)
-    settings = settings.located(lambda path: str(Path(path).resolve()) if exists(Path(path)) else path)
-    check_text(settings.text, settings.reading)
-    planner = Planner(settings, settings.named_arms(), machine.precision)
-    if not settings.tasks:
-        check_language_models(planner)
-    check_teachers(planner)
-    whole = plan = planner.plan()
-    left_out = check_changed(plan, out, recompute=recompute)
-    if first:
-        looks = tuple(cell for cell in plan.of("look") if not cell.needs)
-        if not looks:
-            raise UserError(f"{argument('first')}: no arm is a checkpoint as it is, or no task can be looked at")
-        plan = replace(plan, cells=looks)
-    check_memory(plan, machine)
-    check_minutes(planner, plan, machine)
-    check_searches(plan)
-    lost = check_kept(plan, out, recompute=recompute)
+    with keys_of(comparison, *Comparison.__struct_fields__, *TaskData.__struct_fields__):
+        check_comparison(settings)
+        settings = settings.located(lambda path: str(Path(path).resolve()) if exists(Path(path)) else path)
+        check_text(settings.text, settings.reading)
+        arms_by_name = settings.named_arms()
+        check_weights(arms_by_name)
+        planner = Planner(settings, arms_by_name, machine.precision)
+        if not settings.tasks:
+            check_language_models(planner)
+        check_teachers(planner)
+        whole = plan = planner.plan()
+        left_out = check_changed(plan, out, recompute=recompute)
+        if first:
+            looks = tuple(cell for cell in plan.of("look") if not cell.needs)
+            if not looks:
+                raise UserError(f"{argument('first')}: no arm is a checkpoint as it is, or no task can be looked at")
+            plan = replace(plan, cells=looks)
+        check_memory(plan, machine)
+        check_minutes(planner, plan, machine)
+        check_searches(plan)
+        lost = check_kept(plan, out, recompute=recompute)
     if left_out:
         display.say(f"finished before, and not in this comparison and its report: {some(left_out)}")
     planned = list(describe(plan, out, workers, price)) if dry_run else []

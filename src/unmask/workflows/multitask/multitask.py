@@ -28,7 +28,7 @@ from unmask.model.model import load_model
 from unmask.support.choices import Device, Precision
 from unmask.support.durable import only_writer, replace_file, replaced_directory
 from unmask.support.environment import rank_and_size
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, keys_of
 from unmask.support.messages import setting
 from unmask.support.settings import Overrides, check_overrides, write
 from unmask.training.checkpoint import Progress
@@ -116,7 +116,8 @@ def multitask(
     tables = read_tables(tasks)
     machine, display = choose_machine(device, precision, workers, deterministic=deterministic), Display(quiet=quiet)
     start = InitialModel(model, tokenizer, allow_pickle)
-    mixture = prepare_mixture(tables, start, settings, machine, display)
+    with keys_of(tasks, "train", "dev", "columns", "format", "encoding"):
+        mixture = prepare_mixture(tables, start, settings, machine, display)
     run_mixture(mixture, Path(out), machine, display, resume=resume)
     if alone:
         common = {key: value for key, value in settings.items() if not key.startswith(OF_THE_MIXTURE)}
