@@ -169,26 +169,8 @@ def test_words_of_a_call_are_those_of_its_command(verb):
     }
 
 
-COMMANDS = {
-    "inference/evaluation/errors_page.py",
-    *(
-        f"tasks/{name}.py"
-        for name in (
-            *(
-                "coqa",
-                "embedding",
-                "hotpotqa",
-                "late_interaction",
-                "multiple_choice",
-                "quac",
-                "question_answering",
-                "ranking",
-            ),
-            *("relations", "text_pairs"),
-        )
-    ),
-}
-"""Modules with style sheets, and with what reports and cards print as commands: `usage`."""
+OTHERS = ("support/messages.py", "inference/evaluation/errors_page.py")
+"""Modules that write flags, and with a style sheet."""
 
 
 def literals(path):
@@ -202,7 +184,7 @@ def literals(path):
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_no_message_names_a_flag(path):
     name = path.relative_to(PACKAGE).as_posix()
-    if name.startswith("cli/") or name in COMMANDS or name == "support/messages.py":
+    if name.startswith("cli/") or name in OTHERS:
         return
     for line, text in literals(path):
         assert not FLAG.search(NO_FLAGS.sub("", text)), (name, line, text)

@@ -14,12 +14,22 @@ from pathlib import Path
 import pytest
 
 from unmask.data.batches.layout import LayoutSettings, SingleSettings
+from unmask.data.batches.masking import NoMaskingSettings
+from unmask.data.batches.registries import LAYOUTS, MASKINGS
+from unmask.data.text.record_files import READERS
+from unmask.families import FAMILIES
 from unmask.families.bert import BERT
 from unmask.families.checkpoints.huggingface import by_model_type
+from unmask.families.format import Family
 from unmask.families.roberta import ROBERTA
+from unmask.metrics import METRICS
+from unmask.objectives import OBJECTIVES
 from unmask.objectives.objective import BuildContext, Objective, ObjectiveSettings
 from unmask.support.errors import UserError
 from unmask.support.plugins import Registry, missing_members, misspelt_members
+from unmask.tasks import TASKS
+from unmask.training.settings import OPTIMIZERS
+from unmask.workflows import EXPORTERS
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "unmask-structbert"
@@ -346,6 +356,34 @@ def test_a_part_may_say_that_it_builds_an_objective():
     Settings.__module__ = "toys"
     assert missing_members(Settings) == []
     assert missing_members(ObjectiveSettings)[0] == "ObjectiveSettings.build"
+
+
+@pytest.mark.parametrize(
+    ("module", "base", "name"),
+    [
+        ("from unmask.families.bert import BertSettings as It", Family, "Family"),
+        ("It = 3", "collections.abc:Callable", "Callable"),
+        ("class It: ...", "unmask.objectives.objective:ObjectiveSettings", "ObjectiveSettings"),
+    ],
+)
+def test_an_entry_point_that_names_something_else_is_refused(tmp_path, monkeypatch, module, base, name):
+    """What used it said what it lacks, and nothing of the package."""
+    monkeypatch.syspath_prepend(install(tmp_path, "unmask-toys", {"unmask.toys": {"mine": "toy_part:It"}}))
+    monkeypatch.delitem(sys.modules, "toy_part", raising=False)
+    (tmp_path / "toy_part.py").write_text(module)
+    with pytest.raises(
+        UserError, match=f"unmask-toys is no {name}; name one in its entry point instead of toy_part:It"
+    ):
+        Registry("unmask.toys", {}, base)["mine"]
+
+
+@pytest.mark.parametrize(
+    "registry", [OBJECTIVES, MASKINGS, LAYOUTS, TASKS, FAMILIES, OPTIMIZERS, READERS, METRICS, EXPORTERS]
+)
+def test_parts_are_of_the_kind_that_plugins_must_be(registry):
+    base = registry.base
+    for part in registry.values():
+        assert isinstance(part, base) or issubclass(part, base) or part is NoMaskingSettings
 
 
 def test_a_part_that_knows_both_names_defines_its_own_member():

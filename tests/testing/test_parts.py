@@ -1,6 +1,7 @@
 """The checks of parts: those of unmask pass them, and planted faults are found."""
 
 import itertools
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -14,10 +15,12 @@ from unmask.data.batches.registries import LAYOUTS, MASKINGS
 from unmask.data.batches.rng import SampleRng
 from unmask.data.text.documents import Skipped, TextOptions, read_documents
 from unmask.data.text.record_files import READERS
+from unmask.families import FAMILIES
 from unmask.families.bert import BertSettings
 from unmask.model.model import Model, load_model, save_model
+from unmask.objectives import OBJECTIVES
 from unmask.objectives.masked_lm import MaskedLM
-from unmask.objectives.objective import Objective
+from unmask.objectives.objective import Objective, Part
 from unmask.support.plugins import missing_members
 from unmask.tasks.classification import Classification
 from unmask.testing import (
@@ -105,6 +108,26 @@ def test_faults_of_maskings_are_found(monkeypatch):
         check_masking("token")
 
 
+@pytest.mark.parametrize(
+    ("choose", "message"),
+    [
+        (lambda indices: indices[::-1], "choose returns indices that are not in order, or twice"),
+        (
+            lambda indices: np.repeat(indices, 2),
+            "choose returns indices that are not in order, or twice",
+        ),
+        (lambda indices: np.append(0, indices), "TokenMaskingSettings.choose returns other indices than those"),
+        (lambda indices: indices[:0], "'masked' has no positions in a text of"),
+    ],
+)
+def test_what_a_masking_chooses_is_checked(monkeypatch, choose, message):
+    """Indices in another order are those of other samples, and those of tokens twice count twice in the loss."""
+    right = TokenMaskingSettings.choose
+    monkeypatch.setattr(TokenMaskingSettings, "choose", lambda *args: choose(right(*args)))
+    with pytest.raises(AssertionError, match=message):
+        check_masking("token")
+
+
 def changed(samples, change):
     return [sample.add(ids=change(sample.ids)) for sample in samples]
 
@@ -122,12 +145,50 @@ def test_faults_of_layouts_are_found(monkeypatch):
             check_layout("single")
 
 
+def test_tensors_that_a_format_forgets_are_found(monkeypatch):
+    """They were lost in directories."""
+    form = FAMILIES["bert"].format
+    names = {name: stored for name, stored in form.tensors.items() if name != "blocks.{}.feed_forward.up"}
+    assert len(names) == len(form.tensors) - 1
+    monkeypatch.setitem(FAMILIES._components, "bert", replace(FAMILIES["bert"], format=replace(form, tensors=names)))
+    with pytest.raises(AssertionError, match=r"of bert has no name for blocks\.0\.feed_forward\.up\.weight"):
+        check_family("bert", **SHAPES["bert"])
+
+
+def test_samples_that_are_too_long_are_found(monkeypatch):
+    monkeypatch.setattr(Frame, "capacity", lambda self, length, *, texts: 10 * length)
+    with pytest.raises(AssertionError, match=r"a sample has \d+ tokens, but the length is 24"):
+        check_layout("single")
+
+
 def test_faults_of_objectives_are_found(masked, monkeypatch):
     score = MaskedLM.score
     monkeypatch.setattr(
         MaskedLM, "score", lambda self, *others: (part := score(self, *others))._replace(sum=part.sum.square())
     )
     with pytest.raises(AssertionError, match="not a sum over the samples"):
+        check_objective("masked_lm", body(), masked)
+
+
+@pytest.mark.parametrize(
+    ("member", "value", "message"),
+    [
+        ("score", lambda self, *others: torch.zeros(()), "score returns no Part"),
+        ("score", lambda self, *others: Part(torch.zeros(()), {}), "the loss has no gradient"),
+        ("score", lambda self, *others: Part(torch.ones(2), {}), "the loss is not one finite number"),
+        ("score", lambda self, *others: Part(torch.tensor(np.nan), {}), "the loss is not one finite number"),
+        ("prepare", lambda self, sample, name: None, "prepare returns no Sample"),
+    ],
+)
+def test_what_an_objective_returns_is_checked(masked, monkeypatch, member, value, message):
+    monkeypatch.setattr(MaskedLM, member, value)
+    with pytest.raises(AssertionError, match=message):
+        check_objective("masked_lm", body(), masked)
+
+
+def test_settings_that_build_no_objective_are_found(masked, monkeypatch):
+    monkeypatch.setattr(OBJECTIVES["masked_lm"], "build", lambda self, context: None)
+    with pytest.raises(AssertionError, match="its settings build no Objective"):
         check_objective("masked_lm", body(), masked)
 
 
@@ -185,7 +246,8 @@ def test_exporters(tokenizer, tmp_path, monkeypatch):
 
     faults = {
         "writes no file": lambda model, folder: [],
-        "are a text": lambda model, folder: "a note",
+        "not return a sequence of notes": lambda model, folder: "a note",
+        "does not return a sequence": lambda model, folder: None,
         "other files": write_other,
         "changes the model": write_changed,
     }

@@ -84,9 +84,11 @@ class Parameter:
 def source(target: str) -> tuple[str, str]:
     """Return the source of the module of a function MODULE:NAME, which is not imported, and the function's name."""
     module, _, name = target.partition(":")
-    spec = find_spec(module)
+    package, *inner = module.split(".")
+    spec = find_spec(package)
     assert spec is not None and spec.origin is not None
-    return Path(spec.origin).read_text(encoding="utf8"), name
+    path = Path(spec.origin).parent.joinpath(*inner) if inner else Path(spec.origin)  # no package inside is imported
+    return path.with_suffix(".py").read_text(encoding="utf8"), name
 
 
 def summary(target: str) -> str:

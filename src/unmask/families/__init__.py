@@ -32,6 +32,7 @@ FAMILIES: Registry[Family] = Registry(
             *(MPNET, DEBERTA, NOMICBERT, EUROBERT, NEOBERT, ELMO, XLNET),
         )
     },
+    Family,
 )
 """Families by their `kind` in [encoder]."""
 

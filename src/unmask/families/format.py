@@ -61,7 +61,7 @@ class Format:
             "kind", if the body belongs to another family.
         write: maps the settings to keys of config.json that correspond to no single setting.
         tensors: our names of the body's tensors, or their beginnings up to a dot, and theirs, with {} for the number of
-            a layer. Of several names each is that of as many rows. Tensors that no entry names are not stored.
+            a layer. Of several names each is that of as many rows. Only the pooler's needs none.
         optional: tensors (by their names) that a directory may lack.
         to_hf: takes the settings and the body's tensors by their names, and returns what directories store.
         from_hf: the inverse, which may also change the settings. Raises ValueError if the tensors do not belong to a
@@ -146,6 +146,7 @@ class Format:
         tensors: Tensors = {}
         for name, value in state.items():
             names = self.names(name)
+            assert names or name.startswith("pooler."), f"Format.tensors of {self.model_type} has no name for {name}"
             tensors |= zip(names, value.chunk(len(names)) if names else (), strict=True)
         return self.to_hf(settings, tensors)
 

@@ -14,5 +14,5 @@ from unmask.support.plugins import Registry
 Metric: TypeAlias = Callable[[Sequence[Any], Sequence[Any], Sequence[str]], Callable[[np.ndarray], float]]
 """Takes examples of a task, their predictions and the labels of the model, as `Task.measure` does; returns a function
 from indices of examples, which may repeat, to the value of the metric. Raises a `UserError` for other tasks."""
-METRICS: Registry[Metric] = Registry("unmask.metrics", {})
+METRICS: Registry[Metric] = Registry("unmask.metrics", {}, "collections.abc:Callable")
 """Metrics by name."""

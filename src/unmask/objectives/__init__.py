@@ -28,5 +28,6 @@ OBJECTIVES: Registry[type[ObjectiveSettings]] = Registry(
         "hidden_cosine": "unmask.objectives.hidden_cosine:HiddenCosineSettings",
         "layer_matching": "unmask.objectives.layer_matching:LayerMatchingSettings",
     },
+    "unmask.objectives.objective:ObjectiveSettings",
 )
 """Settings by the NAME of [objective.NAME] in recipes; their `build` returns the objective."""

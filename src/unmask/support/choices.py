@@ -6,7 +6,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from unmask.support.errors import UserError, check_unicode
 from unmask.support.messages import argument
@@ -161,7 +160,11 @@ def as_url(path: str | Path) -> str | Path:
         raise UserError(f"'{match[1]}://…' is not a URL ({error})") from None
     if "::" in path:
         raise UserError("is a URL inside another", file=url, remedy="give that of a file")
-    return url2pathname(urlsplit(path).path) if match[1].lower() in _LOCAL else url
+    if match[1].lower() not in _LOCAL:
+        return url
+    from urllib.request import url2pathname  # with http and ssl: most of the time of `unmask --help`
+
+    return url2pathname(urlsplit(path).path)
 
 
 def refuse_url(path: str | Path) -> None:

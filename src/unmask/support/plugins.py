@@ -37,15 +37,17 @@ class Registry(Mapping[str, _Kind]):
     Args:
         group: name of the group of entry points.
         built_in: built-in components by name, or "module:name" of components to import on first access.
+        base: the class of which plug-ins are subclasses or instances, or "module:name" of it.
 
     Raises:
-        UserError: the name of a plug-in is taken; on access, also if a plug-in cannot be imported, or if its `kind`
-            differs from its name, or if it lacks a member that its base class declares as abstract, or has one that is
-            almost named like one of its base class.
+        UserError: the name of a plug-in is taken; on access, also if a plug-in cannot be imported, or if it is nothing
+            of this kind, or if its `kind` differs from its name, or if it lacks a member that its base class declares
+            as abstract, or has one that is almost named like one of its base class.
     """
 
-    def __init__(self, group: str, built_in: Mapping[str, _Kind | str]) -> None:
+    def __init__(self, group: str, built_in: Mapping[str, _Kind | str], base: type | str = object) -> None:
         self._components: dict[str, Any] = dict(built_in)
+        self._base = base
         for point in installed(group):
             if point.name in self._components:
                 raise UserError(
@@ -54,10 +56,15 @@ class Registry(Mapping[str, _Kind]):
                 )
             self._components[point.name] = point
 
+    @property
+    def base(self) -> type:
+        """The class of which plug-ins are subclasses or instances."""
+        return cast(type, resolve_name(self._base) if isinstance(self._base, str) else self._base)
+
     def __getitem__(self, name: str) -> _Kind:
         component = self._components[name]
         if isinstance(component, EntryPoint):
-            component = self._components[name] = _load(component)
+            component = self._components[name] = _load(component, self.base)
         if isinstance(component, str):
             component = self._components[name] = resolve_name(component)
         return cast(_Kind, component)
@@ -78,8 +85,8 @@ def installed(group: str) -> Sequence[EntryPoint]:
     return sorted(entry_points(group=group), key=lambda point: point.name)
 
 
-def _load(point: EntryPoint) -> object:
-    """Return the component of an entry point."""
+def _load(point: EntryPoint, base: type) -> object:
+    """Return the component of an entry point, a subclass or an instance of a class."""
     remedy = f"fix it, or remove it: pip uninstall {_package(point)}"
     try:
         component = point.load()
@@ -87,6 +94,11 @@ def _load(point: EntryPoint) -> object:
         raise UserError(
             f"'{point.name}' of the package {_package(point)} cannot be imported ({error})", remedy=remedy
         ) from error
+    if not isinstance(component, base) and not (isinstance(component, type) and issubclass(component, base)):
+        raise UserError(
+            f"'{point.name}' of the package {_package(point)} is no {base.__name__}",
+            remedy=f"name one in its entry point instead of {point.value}",
+        )
     config = getattr(getattr(component, "settings", component), "__struct_config__", None)
     kind = getattr(config, "tag", None)
     if kind not in (None, point.name):

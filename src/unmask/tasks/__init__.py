@@ -69,7 +69,7 @@ CLASSES = {
 }
 """Import path of the settings class of each built-in task, by name."""
 
-TASKS: Registry[type[Task]] = Registry("unmask.tasks", CLASSES)
+TASKS: Registry[type[Task]] = Registry("unmask.tasks", CLASSES, "unmask.tasks.task:Task")
 """Settings class by name: TASK on the command line, `kind` in a recipe's [task]."""
 
 

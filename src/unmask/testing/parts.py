@@ -6,6 +6,7 @@ Input: the name of a part; the package that has it is installed. Output: nothing
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from unmask.nn.encoders.encoder import BOTH_SIDES, Encoder
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.flops import head_flops
 from unmask.objectives.learner import Learner
-from unmask.objectives.objective import BuildContext
+from unmask.objectives.objective import BuildContext, Objective, Part
 from unmask.support.fingerprint import fingerprint
 from unmask.training.optimizer import Optimizer
 from unmask.training.settings import OPTIMIZERS
@@ -71,6 +72,7 @@ def check_masking(kind: str) -> None:
     for name in sorted(filter(str.isidentifier, settings.provides)):
         assert name in first.positions, f"its settings say that it gives '{name}', but no positions have this name"
         number = len(first.positions[name])
+        assert number, f"'{name}' has no positions in a text of {len(ids)} tokens"
         assert number == len(first.labels.get(name, first.positions[name])), f"'{name}' has not a label per position"
 
 
@@ -87,7 +89,7 @@ def check_layout(kind: str, **settings: Any) -> None:
     layout, tokenizer = LAYOUTS[kind](length=LENGTH, **settings), _tokenizer()
     with tempfile.TemporaryDirectory() as folder:
         text = Path(folder) / "text.txt"
-        text.write_text("\n\n".join(TEXTS), encoding="utf8")
+        text.write_text("\n\n".join([*TEXTS, " ".join(TEXTS)]), encoding="utf8")  # the last is longer than a sample
         documents = write_corpus(text, tokenizer, Path(folder) / "corpus", heldout=None).train
         sources = [layout.source(documents, Frame.of(tokenizer), seed=0) for _ in range(2)]
         samples, again = (source.take(source.start, sequences=len(TEXTS))[0] for source in sources)
@@ -116,6 +118,7 @@ def check_family(kind: str, **settings: Any) -> None:
     shape = FAMILIES[kind].settings(**settings)
     torch.manual_seed(0)
     encoder = shape.build(tokenizer.size)
+    assert isinstance(encoder, Encoder), "its settings build no Encoder"
     with torch.no_grad():
         for weight in encoder.parameters():  # norms and biases are then restored only if they are read
             weight.add_(torch.randn_like(weight), alpha=0.1)
@@ -155,9 +158,11 @@ def check_objective(kind: str, encoder: Encoder | None = None, samples: list[Sam
     encoder = BODY.build(tokenizer.size) if encoder is None else encoder
     samples = _masked(settings.requires, tokenizer) if samples is None else samples
     objective = settings.build(BuildContext(encoder))
+    assert isinstance(objective, Objective), "its settings build no Objective"
     learner = Learner(encoder, {kind: objective}).eval()
     ids_before = samples[0].ids.copy()
     prepared = [learner.prepare(sample.named((0, number))) for number, sample in enumerate(samples)]
+    assert all(isinstance(sample, Sample) for sample in prepared), "prepare returns no Sample"
     assert (samples[0].ids == ids_before).all() and not samples[0].counts, "prepare changes its input"
     assert all(kind in sample.counts for sample in prepared), "prepare counts no terms of the loss"
     batch, singles = collate(prepared), [collate([sample]) for sample in prepared]
@@ -260,6 +265,7 @@ def check_metric(name: str, model: str | Path, data: str | Path) -> None:
     predictions = predictor.run(examples)
     before = repr((examples, predictions))
     metric, count = METRICS[name](examples, predictions, labels), len(examples)
+    assert callable(metric), "it returns no function of a selection of the examples"
     rng = derive_rng(0, "metric", 0)
     for indices in (np.arange(count), *(rng.integers(count, size=count) for _ in range(20))):
         value = metric(indices)
@@ -285,7 +291,8 @@ def check_exporter(name: str, model: str | Path, folder: str | Path) -> None:
         out = Path(folder) / f"{name}-{number}"
         out.mkdir()
         notes = EXPORTERS[name](loaded, out)
-        assert not isinstance(notes, str), "its notes are a text, not a sequence of them"
+        is_sequence = isinstance(notes, Sequence) and not isinstance(notes, str)
+        assert is_sequence, "it does not return a sequence of notes, which may be empty"
         contents.append({path.name: path.read_bytes() for path in out.rglob("*") if path.is_file()})
     assert contents[0], "it writes no file"
     assert contents[0] == contents[1], "it writes other files when it is called again"
@@ -305,7 +312,12 @@ def _masked(requires: frozenset[str], tokenizer: Tokenizer) -> list[Sample]:
 
 
 def _losses(learner: Learner, batch: Batch) -> dict[str, torch.Tensor]:
-    return {name: part.sum for name, part in learner(batch).items()}
+    parts = learner(batch)
+    for part in parts.values():
+        assert isinstance(part, Part), "score returns no Part"
+        assert part.sum.shape == () and bool(part.sum.isfinite()), "the loss is not one finite number"
+        assert part.sum.requires_grad, "the loss has no gradient"
+    return {name: part.sum for name, part in parts.items()}
 
 
 def _tokenizer() -> Tokenizer:

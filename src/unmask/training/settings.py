@@ -33,7 +33,7 @@ FORWARDS_PER_STEP = 3
 Distribution = Literal["replicate", "shard", "hybrid"]
 """Ways to distribute the weights over several processes."""
 OPTIMIZERS: Registry[type[OptimizerSettings]] = Registry(
-    "unmask.optimizers", {"adamw": AdamWSettings, "lamb": LambSettings, "muon": MuonSettings}
+    "unmask.optimizers", {"adamw": AdamWSettings, "lamb": LambSettings, "muon": MuonSettings}, OptimizerSettings
 )
 """Settings classes by `kind` in [optimizer]; packages with optimizers of their own import optimizer_settings.py."""
 

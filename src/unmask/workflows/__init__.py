@@ -27,5 +27,6 @@ EXPORTERS: Registry[Exporter] = Registry(
         "allennlp": "unmask.workflows.formats:write_allennlp",
         "static": "unmask.inference.static:write_static",
     },
+    "collections.abc:Callable",
 )
 """Exporters by the name of the format."""

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from unmask.data.batches.frame import Frame
-from unmask.data.batches.layout import DocumentSentencesSettings, LayoutSettings
+from unmask.data.batches.layout import DocumentSentencesSettings
 from unmask.data.batches.sources import CorpusSource, Stage
 
 
@@ -12,8 +12,6 @@ def test_a_plain_layout_gives_no_labels_and_no_streams():
     settings = DocumentSentencesSettings(length=64)
     assert (settings.provides, settings.num_streams, settings.without) == (frozenset(), 0, {})
     assert settings.heldout(1000, 100) is settings
-    with pytest.raises(NotImplementedError):
-        LayoutSettings(length=64).cut(Frame(2, 3), None, [], None)
 
 
 def test_the_source_has_a_single_stage_with_the_layout(written):

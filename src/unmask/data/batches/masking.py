@@ -193,6 +193,9 @@ class Masking:
         number = np.maximum(1, np.rint(rates).astype(np.int64))
         text = Joined.of(texts, number, self.mask, self.is_ordinary, self.begins)  # words are those of the text
         masked = self.settings.choose(text, rng)
+        choice = f"{type(self.settings).__name__}.choose"
+        assert text.may_mask[masked].all(), f"{choice} returns other indices than those of tokens that may be masked"
+        assert (np.diff(masked) > 0).all(), f"{choice} returns indices that are not in order, or twice"
         sample, place, gold = text.sample[masked], text.place[masked], text.ids[masked].astype(np.int64)
         draw, replace = self.settings.draw(text, masked, rng), self.settings.replace
         text.ids[masked[draw < replace.mask]] = self.mask

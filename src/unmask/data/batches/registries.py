@@ -25,6 +25,7 @@ LAYOUTS: Registry[type[LayoutSettings]] = Registry(
         "sentence_streams": SentenceStreamsSettings,
         "paired_streams": PairedStreamsSettings,
     },
+    LayoutSettings,
 )
 """Settings classes by `kind` in [layout]."""
 
@@ -44,6 +45,7 @@ MASKINGS: Registry[type[MaskingSettings] | type[NoMaskingSettings]] = Registry(
         "permutation": PermutationMaskingSettings,
         "none": NoMaskingSettings,
     },
+    MaskingSettings,
 )
 """Settings classes by `kind` in [masking]."""
 

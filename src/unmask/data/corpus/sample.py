@@ -87,7 +87,7 @@ def mix_samples(directories: Sequence[Path], shares: Sequence[float], out: Path,
 
 
 def read_sample(directory: Path) -> list[SampledText]:
-    """Read the sample of a corpus; empty, if it has none, as what older versions built.
+    """Read the sample of a corpus; empty, if it has none.
 
     Raises:
         UserError: the file is damaged.

@@ -390,6 +390,7 @@ READERS: Registry[Reader] = Registry(
     dict.fromkeys(("parquet", "arrow", "feather"), read_arrow)
     | dict.fromkeys(("sqlite", "sqlite3", "db"), _SQLITE)
     | {"xlsx": "unmask.data.text.spreadsheet:read_xlsx", "ods": "unmask.data.text.spreadsheet:read_ods"},
+    "collections.abc:Callable",
 )
 """Reader by suffix, in lower case and without the dot."""
 
