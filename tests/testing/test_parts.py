@@ -117,7 +117,7 @@ def test_faults_of_maskings_are_found(monkeypatch):
             "choose returns indices that are not in order, or twice",
         ),
         (lambda indices: np.append(0, indices), "TokenMaskingSettings.choose returns other indices than those"),
-        (lambda indices: indices[:0], "'masked' has no positions in a text of"),
+        (lambda indices: indices[:0], "no position is given in a text of"),
     ],
 )
 def test_what_a_masking_chooses_is_checked(monkeypatch, choose, message):

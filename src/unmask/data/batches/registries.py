@@ -5,6 +5,8 @@ To add one: its own file, a line here, a test.
 
 from typing import TYPE_CHECKING, TypeAlias, Union
 
+from msgspec import Struct
+
 from unmask.data.batches.layout import DocumentSentencesSettings, FullSentencesSettings, LayoutSettings, SingleSettings
 from unmask.data.batches.masking import MaskingSettings, NoMaskingSettings, TokenMaskingSettings
 from unmask.data.batches.paired_streams import PairedStreamsSettings, SentenceStreamsSettings
@@ -45,7 +47,7 @@ MASKINGS: Registry[type[MaskingSettings] | type[NoMaskingSettings]] = Registry(
         "permutation": PermutationMaskingSettings,
         "none": NoMaskingSettings,
     },
-    MaskingSettings,
+    Struct,
 )
 """Settings classes by `kind` in [masking]."""
 
