@@ -23,7 +23,7 @@ from unmask.workflows.finetuning import probe
 from unmask.workflows.finetuning.announcements import describe_overfitting, describe_plateau
 from unmask.workflows.finetuning.finetune import finetune
 from unmask.workflows.finetuning.job import FewLabels, FinetuningJob, InitialModel, LabelledFiles, defaults, few_labels
-from unmask.workflows.finetuning.probe import LOWER, MAX_FOLDS, STRENGTHS, Features, cross_validate
+from unmask.workflows.finetuning.probe import LOWER, MAX_FOLDS, STRENGTHS, HeadInputs, cross_validate
 
 from ...conftest import MEANINGS
 
@@ -192,7 +192,7 @@ def test_strength_and_temperature_are_those_of_the_smallest_held_out_loss(seed):
     vectors = rng.normal(size=(len(gold), 12)) + rng.normal(size=(classes, 12))[gold] * rng.uniform(0, 2)
     vectors /= np.sqrt(np.square(vectors).sum(1).mean())
     names = [f"text {index // 2}" if rng.random() < 0.2 else f"own {index}" for index in range(len(gold))]
-    features = Features(
+    features = HeadInputs(
         torch.from_numpy(vectors).float(),
         torch.nn.functional.one_hot(torch.from_numpy(gold)).float(),
         torch.ones(len(gold)),
@@ -233,7 +233,7 @@ def test_labels_with_a_single_text_do_not_judge(seed):
     gold = np.append(rng.permutation(np.repeat(np.arange(3), 6)), [3, 4, 4])
     texts = [*range(18), "a", "b", "b"]
     vectors = torch.from_numpy(rng.normal(size=(21, 12)) + rng.normal(size=(5, 12))[gold]).float()
-    features = Features(
+    features = HeadInputs(
         vectors, torch.nn.functional.one_hot(torch.from_numpy(gold)).float(), torch.ones(len(gold)), True
     )
     strength, temperature, number = cross_validate(features, texts)

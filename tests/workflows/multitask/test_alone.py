@@ -7,7 +7,7 @@ import pytest
 
 import unmask
 from unmask.workflows.finetuning import job
-from unmask.workflows.multitask.multitask import Comparison, compare
+from unmask.workflows.multitask.multitask import AloneComparison, compare
 
 from .conftest import HERE
 
@@ -85,7 +85,7 @@ def test_an_interrupted_comparison_is_resumed(start, tables, tmp_path, compared,
     ],
 )
 def test_verdicts(interval, verdict):
-    assert Comparison("accuracy", 1.0, 0.0, interval, 0.5).verdict == verdict
+    assert AloneComparison("accuracy", 1.0, 0.0, interval, 0.5).verdict == verdict
 
 
 class Guesser:

@@ -1,13 +1,14 @@
 """The splits of a repository of data sets, in the layout of the Hugging Face Hub: which files each has.
 
-Input: the paths of its files, and what README.md declares (`Card`). If that lists no files, splits are recognized by
-the names of files and directories, as in data_files.py of `datasets`: `data/SPLIT-00000-of-00005.parquet`, then a
-directory or file whose name contains train, validation, test or a synonym as a word; otherwise all files are `train`.
-Differs: files of the form CONFIG/SPLIT/0000.parquet, as in the branch refs/convert/parquet of the Hub, have
-configurations, and what would be in two splits is refused. Code in a repository is never run.
+Input: the paths of its files, and what README.md declares (`DatasetCard`). If that lists no files, splits are
+recognized by the names of files and directories, as in data_files.py of `datasets`:
+`data/SPLIT-00000-of-00005.parquet`, then a directory or file whose name contains train, validation, test or a synonym
+as a word; otherwise all files are `train`. Differs: files of the form CONFIG/SPLIT/0000.parquet, as in the branch
+refs/convert/parquet of the Hub, have configurations, and what would be in two splits is refused. Code in a repository
+is never run.
 
-A `Card` is what README.md declares: configurations, names of classes, numbers of rows. Input: the YAML between the
-first two lines of dashes, as the Hugging Face Hub documents it ("Dataset Cards", "Data files Configuration"). A key
+A `DatasetCard` is what README.md declares: configurations, names of classes, numbers of rows. Input: the YAML between
+the first two lines of dashes, as the Hugging Face Hub documents it ("Dataset Cards", "Data files Configuration"). A key
 that changes how files are read, and is not understood, is refused.
 """
 
@@ -68,7 +69,7 @@ class Split:
     rows: int | None = None
 
 
-def find_split(name: str, paths: Sequence[str], card: Card, part: str, *, script: str = "") -> Split:
+def find_split(name: str, paths: Sequence[str], card: DatasetCard, part: str, *, script: str = "") -> Split:
     """Return a split of a repository.
 
     Args:
@@ -226,7 +227,7 @@ class Config:
 
 
 @dataclass(frozen=True)
-class Card:
+class DatasetCard:
     """What README.md declares.
 
     Attributes:
@@ -240,7 +241,7 @@ class Card:
     rows: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
 
-def read_card(folder: Path) -> Card:
+def read_card(folder: Path) -> DatasetCard:
     """Return what README.md in a directory declares; without such a file, nothing.
 
     Raises:
@@ -248,14 +249,14 @@ def read_card(folder: Path) -> Card:
     """
     path = folder / CARD
     if not path.is_file():
-        return Card()
+        return DatasetCard()
     try:
         with path.open("rb") as file:
             text = read_at_most(file, MAX_DOCUMENT).decode("utf8", "replace").replace("\r\n", "\n")
     except OSError as error:
         raise UserError(f"cannot be read ({error.strerror})", file=path) from error
     match = METADATA.match(text)
-    return _Parser(path).card(_parse(match[1], path)) if match else Card()
+    return _Parser(path).card(_parse(match[1], path)) if match else DatasetCard()
 
 
 def _parse(text: str, path: Path) -> Any:
@@ -275,10 +276,10 @@ class _Parser:
 
     path: Path
 
-    def card(self, content: Any) -> Card:
+    def card(self, content: Any) -> DatasetCard:
         """Return the card with this content."""
         if not isinstance(content, Mapping):
-            return Card()
+            return DatasetCard()
         configs = tuple(map(self._config, self._objects(content.get("configs"), "configs")))
         if len({config.name for config in configs}) < len(configs):
             self._refuse("two configurations have the same name")
@@ -290,7 +291,7 @@ class _Parser:
             for split in self._objects(info.get("splits"), "splits"):
                 if isinstance(number := split.get("num_examples"), int):
                     rows[name, str(split.get("name"))] = number
-        return Card(configs, classes, rows)
+        return DatasetCard(configs, classes, rows)
 
     def _config(self, table: Mapping[str, Any]) -> Config:
         name = str(table.get("config_name", DEFAULT))

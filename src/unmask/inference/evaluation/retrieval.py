@@ -249,7 +249,7 @@ Pairs = Sequence[tuple[int, int]]
 
 
 @dataclass
-class Scored:
+class PairScores:
     """The scores of queries with documents.
 
     Attributes:
@@ -265,11 +265,13 @@ class Scored:
     notes: Sequence[str] = ()
 
 
-def score_by_reading(predictor: Predictor, collection: Collection, texts: Mapping[int, str], pairs: Pairs) -> Scored:
+def score_by_reading(
+    predictor: Predictor, collection: Collection, texts: Mapping[int, str], pairs: Pairs
+) -> PairScores:
     """Return the scores that a cross-encoder gives to pairs, given the texts of documents by their numbers."""
     start, notes = time.perf_counter(), list[str]()
     scores = score_pairs(predictor, ((collection.queries[query], texts[of]) for query, of in pairs), notes)
-    return Scored(scores, time.perf_counter() - start, notes=notes)
+    return PairScores(scores, time.perf_counter() - start, notes=notes)
 
 
 def score_by_tokens(
@@ -278,7 +280,7 @@ def score_by_tokens(
     collection: Collection,
     texts: Mapping[int, str],
     pairs: Pairs,
-) -> Scored:
+) -> PairScores:
     """Return the scores of pairs by late interaction, likewise; the vectors of documents are known before a query.
 
     `queries` are the vectors of queries, (tokens, width) each, that were computed before; receives further ones.
@@ -301,11 +303,14 @@ def score_by_tokens(
         seconds += time.perf_counter() - start
         start = time.perf_counter()
     notes = [f"queries: {note}" for note in notes]
-    return Scored(scores.tolist(), seconds, indexing, [*notes, *document_notes])
+    return PairScores(scores.tolist(), seconds, indexing, [*notes, *document_notes])
 
 
 def rerank(
-    score: Callable[[Collection, Mapping[int, str], Pairs], Scored], collection: Collection, first: Ranked, depth: int
+    score: Callable[[Collection, Mapping[int, str], Pairs], PairScores],
+    collection: Collection,
+    first: Ranked,
+    depth: int,
 ) -> Ranked:
     """Order the first documents of rankings by the scores that another system gives to each with the query.
 

@@ -73,7 +73,7 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RankedArms:
     """Arms, the best first.
 
     Attributes:
@@ -92,7 +92,7 @@ class Comparison:
         return self.contenders[0] if len(self.contenders) == 1 else None
 
 
-def compare(arms: Mapping[str, Resampled], *, seed: int = 0) -> Comparison:
+def compare(arms: Mapping[str, Resampled], *, seed: int = 0) -> RankedArms:
     """Compare arms with the best of them.
 
     Args:
@@ -120,7 +120,7 @@ def compare(arms: Mapping[str, Resampled], *, seed: int = 0) -> Comparison:
             )
         )
     contenders = tuple(row.name for row in standings if row.name == best or row.difference_interval[1] >= 0)
-    return Comparison(tuple(standings), contenders, tuple(_notes(arms)))
+    return RankedArms(tuple(standings), contenders, tuple(_notes(arms)))
 
 
 def largest_differences(arms: Sequence[Resampled], seed: int) -> np.ndarray:

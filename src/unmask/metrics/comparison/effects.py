@@ -29,7 +29,7 @@ Factors = Mapping[str, Sequence[Hashable]]
 """Levels by factor, the baseline level first."""
 
 
-class Effect(NamedTuple):
+class MainEffect(NamedTuple):
     """The main effect of a level.
 
     Attributes:
@@ -87,7 +87,7 @@ def fractional_grid(factors: Factors) -> list[Cell]:
     ]
 
 
-def main_effects(factors: Factors, cells: Mapping[Cell, Resampled]) -> list[Effect]:
+def main_effects(factors: Factors, cells: Mapping[Cell, Resampled]) -> list[MainEffect]:
     """Return the main effect of each level that is not a baseline.
 
     Args:
@@ -106,7 +106,7 @@ def main_effects(factors: Factors, cells: Mapping[Cell, Resampled]) -> list[Effe
                 raise UserError(f"no cells compare {name} {level} with {levels[0]}", remedy="add cells that do")
             parts = [(1 / len(ups), cells[cell]) for cell in ups] + [(-1 / len(downs), cells[cell]) for cell in downs]
             estimate = contrast(parts)
-            effects.append(Effect(name, level, levels[0], estimate.value, estimate.interval, estimate.p))
+            effects.append(MainEffect(name, level, levels[0], estimate.value, estimate.interval, estimate.p))
     return effects
 
 

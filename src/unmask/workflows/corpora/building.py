@@ -78,7 +78,7 @@ JOIN = "unmask.workflows.corpora.building:join"
 """What other processes call."""
 
 
-class Plan(msgspec.Struct, frozen=True):
+class BuildPlan(msgspec.Struct, frozen=True):
     """What is built, as other processes are told.
 
     Attributes:
@@ -203,7 +203,7 @@ def build_by_tasks(
         problem = f"{argument('engine', engine)} does not work with standard input, or with a mount point as output"
         raise UserError(problem, remedy=f"write the text to a file, and choose a directory in it as {argument('out')}")
     held_options = replace(options, documents=resolve_documents(heldout, options)) if heldout else options
-    plan = Plan(
+    plan = BuildPlan(
         out=str(out),
         cleaned=str(cleaned),
         current=str(Path.cwd()),
@@ -231,7 +231,7 @@ def build_by_tasks(
 
 def join(plan: str, call: str) -> None:
     """Work on a build; what another process runs."""
-    decoded = msgspec.json.decode(plan, type=Plan)
+    decoded = msgspec.json.decode(plan, type=BuildPlan)
     with chdir(decoded.current):
         work(Build(decoded).tasks, call, lambda line: None, Path(decoded.out) / NAME)
 
@@ -248,7 +248,7 @@ class Build:
         folder: that of the tasks.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: BuildPlan) -> None:
         self.plan, self.out, self._cleaned = plan, Path(plan.out), Path(plan.cleaned)
         self.folder = _folder(self.out)
         self._train, self._held = plan.train, plan.held

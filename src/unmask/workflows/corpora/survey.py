@@ -70,7 +70,7 @@ class Lengths:
 
 
 @dataclass(frozen=True)
-class Duplicates:
+class EqualDocuments:
     """Documents that others equal.
 
     Attributes:
@@ -147,7 +147,7 @@ class Survey:
     frequent_token: str
     lengths: Lengths
     repeats: Repeats
-    duplicates: Duplicates
+    duplicates: EqualDocuments
     tally: Tally
     texts: list[SampledText]
     are_decoded: bool
@@ -220,7 +220,7 @@ def _lengths(documents: Documents) -> Lengths:
     )
 
 
-def _duplicates(corpus: Corpus, seed: int) -> Duplicates:
+def _duplicates(corpus: Corpus, seed: int) -> EqualDocuments:
     counts = equal_documents(corpus.train)
     with TemporaryDirectory() as name:
         folder = Path(name)
@@ -230,7 +230,7 @@ def _duplicates(corpus: Corpus, seed: int) -> Duplicates:
                 writer.add(text)
         found = find_duplicates(Store(folder, 1), similarity=SIMILAR)
     near = int((found == NEAR).sum())
-    return Duplicates(counts.repeated, counts.share, len(texts), near)
+    return EqualDocuments(counts.repeated, counts.share, len(texts), near)
 
 
 def _languages(texts: Sequence[str]) -> tuple[list[tuple[str, int]], str]:

@@ -43,7 +43,7 @@ TOKENS = 8192
 
 
 @dataclass(frozen=True)
-class Features:
+class HeadInputs:
     """What a head sees of examples.
 
     Attributes:
@@ -60,7 +60,7 @@ class Features:
     exclusive: bool
     biased: bool = True
 
-    def part(self, rows: np.ndarray) -> Features:
+    def part(self, rows: np.ndarray) -> HeadInputs:
         """Return those of some examples."""
         index = torch.from_numpy(rows)
         return replace(self, vectors=self.vectors[index], targets=self.targets[index], weights=self.weights[index])
@@ -123,7 +123,7 @@ def begin_with_probe(
     return f"{chosen} (of {len(STRENGTHS)} by {folds}-fold cross-validation), temperature {temperature:.2g}"
 
 
-def cross_validate(features: Features, texts: Sequence[Hashable]) -> tuple[float, float, int]:
+def cross_validate(features: HeadInputs, texts: Sequence[Hashable]) -> tuple[float, float, int]:
     """Return the strength and the temperature of regressions, by examples that they were not fitted on.
 
     Equal texts are in the same fold. A label with a single text, which no regression can learn and predict, is not
@@ -158,7 +158,7 @@ def cross_validate(features: Features, texts: Sequence[Hashable]) -> tuple[float
 
 
 @torch.no_grad()
-def _read(learner: Learner, head: ProbedHead, samples: Sequence[Sample], machine: Machine) -> Features:
+def _read(learner: Learner, head: ProbedHead, samples: Sequence[Sample], machine: Machine) -> HeadInputs:
     """Return what a head reads of samples, without dropout, in float32 on the host."""
     training = learner.training
     learner.eval()
@@ -172,7 +172,7 @@ def _read(learner: Learner, head: ProbedHead, samples: Sequence[Sample], machine
         weights.append(torch.ones(len(targets[-1])) if of_examples is None else of_examples.cpu())
     learner.train(training)
     biased = head.out.bias is not None
-    return Features(torch.cat(vectors), torch.cat(targets), torch.cat(weights), head.exclusive, biased)
+    return HeadInputs(torch.cat(vectors), torch.cat(targets), torch.cat(weights), head.exclusive, biased)
 
 
 def _scales(vectors: Tensor, layers: Sequence[int]) -> Tensor:

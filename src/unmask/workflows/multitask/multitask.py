@@ -186,7 +186,7 @@ def describe_training(run: RunDirectory, name: str, mixture: Mixture, epochs: fl
 
 
 @dataclass(frozen=True)
-class Comparison:
+class AloneComparison:
     """A task learned together with others, and alone, on the same dev examples.
 
     Attributes:
@@ -229,7 +229,7 @@ def compare_with_alone(
         )
 
 
-def compare(together: Predictor, alone: Predictor, examples: Sequence[Any]) -> Comparison:
+def compare(together: Predictor, alone: Predictor, examples: Sequence[Any]) -> AloneComparison:
     """Compare two models on the same examples."""
     task = together.task
     first, second = (task.measure(examples, model.run(examples), model.labels) for model in (together, alone))
@@ -237,7 +237,7 @@ def compare(together: Predictor, alone: Predictor, examples: Sequence[Any]) -> C
     metric = task.metric if task.metric in tested else next(iter(tested))
     both, own = (measure_all(measure, len(examples))[metric] for measure in (first, second))
     low, high = tested[metric]["interval"]
-    return Comparison(metric, both, own, (low, high), tested[metric]["p"])
+    return AloneComparison(metric, both, own, (low, high), tested[metric]["p"])
 
 
 def _announce(mixture: Mixture, display: Display) -> None:
@@ -293,7 +293,7 @@ def _finish(
     display.say(f"models: {run.model}")
 
 
-def _write_comparison(out: Path, compared: Mapping[str, Comparison]) -> None:
+def _write_comparison(out: Path, compared: Mapping[str, AloneComparison]) -> None:
     """Write the comparison, and add its table to the report."""
     lines = ["| task | metric | together | alone | difference [95 %] | p | |", "|---" * 7 + "|"]
     for name, task in compared.items():
