@@ -228,7 +228,7 @@ def test_empty_texts_are_left_out(models, tmp_path, capsys):
     data.write_text("".join(json.dumps({"text": text}) + "\n" for text in ("the dog", " ", "the cat", "  ")))
     suggestions = unmask.suggest(models / "token-classification", data, out=None)
     assert {one.text for one in suggestions} == {"the dog", "the cat"}
-    assert "2 of 4 texts are empty" in capsys.readouterr().err
+    assert capsys.readouterr().err.count("2 of 4 texts are empty") == 1
 
 
 def test_pairs_are_suggested(models, tokenizer, tmp_path):

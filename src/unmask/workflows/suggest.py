@@ -281,7 +281,7 @@ def suggest(
         pool.leave_out()
         if not pool.candidates:
             raise UserError(
-                "no text is left to suggest: " + "; ".join((*summed(notes), *pool.notes())),
+                "no text is left to suggest: " + "; ".join(dict.fromkeys((*summed(notes), *pool.notes()))),
                 file=", ".join(map(display_name, sources)),
             )
         chosen = _chosen(predictor, pool.candidates, count, rng, notes)
@@ -289,7 +289,7 @@ def suggest(
         if path is not None:
             examples, predictions = [each.example for each in chosen], [each.prediction for each in chosen]
             replace_file(path, content(path, task, examples, predictions, suggestions))
-    display.say(*summed(notes), *pool.notes())
+    display.say(*dict.fromkeys((*summed(notes), *pool.notes())))  # that texts are empty, the predictions note, too
     if len(suggestions) < count:
         display.say(f"there are no more than {counted(len(suggestions), 'text')} to suggest")
     if path is not None:

@@ -193,7 +193,7 @@ ROWS = [
     ),
     ('{"words": "a", "tags": ["O"]}', "'words' is not a list of strings"),
     ('{"words": ["a"], "tags": ["O", "O"]}', "1 word, but 2 tags"),
-    ('{"words": [], "tags": []}', "'words' is empty"),
+    ('{"words": [], "tags": []}', "there are no words; remove the sentence"),
     ('{"words": [""], "tags": ["O"]}', "a word is empty"),
     ('{"words": ["a", "b"], "tags": ["X", "B-X"]}', "'X' is not a tag"),
 ]
@@ -221,6 +221,14 @@ def test_bad_rows_are_refused(tmp_path, text, message):
 def test_columns_without_effect_are_refused(tmp_path, columns, gold, message):
     with pytest.raises(UserError, match=message):
         read(tmp_path / "a", CONLL, gold=gold, **columns)
+
+
+@pytest.mark.parametrize("nothing", ['"text": ""', '"text": null', '"words": []'])
+def test_texts_without_tags_may_be_empty_or_missing(tmp_path, nothing):
+    path = tmp_path / "a.jsonl"
+    path.write_text(f'{{"text": "a b"}}\n{{{nothing}}}\n')
+    first, second = iterate_annotations(path, columns={})
+    assert (first.words, second.words, second.text, second.line) == (["a", "b"], [], "", 2)
 
 
 def test_csv_is_refused(tmp_path):

@@ -323,6 +323,27 @@ def test_weights_and_soft_labels_count_in_the_regression(published, tmp_path):
     assert 0.5 < load(tmp_path / "soft").predict(["a cold day"])[0].scores["bad"] < 0.85
 
 
+def test_examples_of_weight_0_are_neither_learned_nor_judged_by(published, tmp_path, capsys):
+    rng = np.random.default_rng(3)
+    rows = texts_of(rng, ("good", "bad"), 8)
+    wrong = [(text, "good" if label == "bad" else "bad") for text, label in texts_of(rng, ("good", "bad"), 2)]
+    weighted = {
+        "text": [text for text, _ in rows + wrong],
+        "label": [label for _, label in rows + wrong],
+        "importance": [1.0] * len(rows) + [0.0] * len(wrong),
+    }
+    options = {"columns": {"weight": "importance"}, "all_examples": True}
+    finetune("classification", published, weighted, tmp_path / "weighted", **options)
+    assert "logistic regression on 16 examples" in capsys.readouterr().err
+    train = write(tmp_path / "train.tsv", rows)
+    finetune("classification", published, train, tmp_path / "alone", all_examples=True, quiet=True)
+    ours, alone = (
+        np.array([list(each.scores.values()) for each in load(tmp_path / run).predict(weighted["text"])])
+        for run in ("weighted", "alone")
+    )
+    assert np.abs(ours - alone).max() < 0.06 and np.ptp(alone) > 0.3, "weights relative to their mean are 1.25 and 0"
+
+
 def test_the_same_command_with_resume_ends_in_the_same_model(published, tmp_path):
     train = write(tmp_path / "train.tsv", texts_of(np.random.default_rng(1), ("good", "bad"), 4))
     first = finetune("classification", published, train, tmp_path / "run", quiet=True)

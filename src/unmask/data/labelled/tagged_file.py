@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.data.labelled.delimited import header_separator
-from unmask.data.labelled.label_cells import parse_list
+from unmask.data.labelled.label_cells import is_missing, parse_list
 from unmask.data.labelled.spans import Reading
 from unmask.data.labelled.tagged_sentence import (
     TAGS,
@@ -92,11 +92,13 @@ def read_tagged_records(
     word_keys = (columns["text"],) if "text" in columns else WORDS if gold and not in_memory else (*WORDS, *TEXTS)
     tag_keys = (columns["label"],) if "label" in columns else (*TAGS, "label") if in_memory else TAGS
     for number, record in records:
-        _, content = _value(record, word_keys, name, number)
-        if isinstance(content, str) and not gold:
-            yield replace(split_text(content), file=name, line=number)
+        content = _value(record, word_keys, name, number)[1]
+        if not gold and (isinstance(content, str) or is_missing(content)):  # missing in a table, such as None
+            yield replace(split_text("" if is_missing(content) else content), file=name, line=number)
             continue
         words = _strings(record, word_keys, name, number)
+        if gold and not words:
+            raise UserError("there are no words", file=name, line=number, remedy="remove the sentence")
         tags = _strings(record, tag_keys, name, number) if gold else []
         if gold and len(words) != len(tags):
             raise UserError(f"{counted(len(words), 'word')}, but {counted(len(tags), 'tag')}", file=name, line=number)
@@ -241,7 +243,7 @@ def _check_cells(cells: Sequence[str], width: int, last: int, gold: bool, name: 
 
 
 def _value(record: Mapping[str, Any], keys: Sequence[str], name: str, line: int) -> tuple[str, Any]:
-    """Return the first key that is present, and its value, which must not be empty."""
+    """Return the first key that is present, and its value."""
     key = next((key for key in keys if key in record), None)
     if key is None:
         raise UserError(
@@ -250,8 +252,6 @@ def _value(record: Mapping[str, Any], keys: Sequence[str], name: str, line: int)
             line=line,
             remedy=f"pass {argument('columns', {'text': 'WORDS', 'label': 'TAGS'})}",
         )
-    if record[key] in ("", []):
-        raise UserError(f"'{key}' is empty", file=name, line=line)
     return key, record[key]
 
 

@@ -109,6 +109,8 @@ def begin_with_probe(
     assert isinstance(head, ProbedHead)
     order = sorted(range(len(samples)), key=lambda index: len(samples[index]))  # as batches have them
     features = _read(learner, head, [prepare(samples[index]) for index in order], machine)
+    counted = np.flatnonzero(features.weights.numpy() > 0)  # nothing is learned of others, nor judged by them
+    features, order = features.part(counted), [order[place] for place in counted.tolist()]
     scales = _scales(features.vectors, learner.encoder.reads)
     scaled = replace(features, vectors=features.vectors * scales)
     strength, temperature, folds = cross_validate(scaled, [texts[index] for index in order])
@@ -117,7 +119,7 @@ def begin_with_probe(
         head.out.weight.copy_(probe.weights * scales / temperature)
         if head.out.bias is not None:
             head.out.bias.copy_(probe.bias / temperature)
-    chosen = f"logistic regression on {len(samples):,} examples, C = {1 / strength:.3g}"
+    chosen = f"logistic regression on {len(order):,} examples, C = {1 / strength:.3g}"
     if not folds:
         return f"{chosen}, the usual one; to choose it, and to calibrate probabilities, two labels need two texts each"
     return f"{chosen} (of {len(STRENGTHS)} by {folds}-fold cross-validation), temperature {temperature:.2g}"
