@@ -32,7 +32,7 @@ from unmask.workflows.comparing.settings import (
     errors_of,
     read_budget,
 )
-from unmask.workflows.comparing.vocabulary import shared_tokenizer
+from unmask.workflows.comparing.vocabulary import shared_tokenizer, suited_tokenizer
 from unmask.workflows.distillation.student import student_settings
 from unmask.workflows.pretraining.checks import check_shape
 from unmask.workflows.pretraining.default import DECAY, DECAY_FROM, SIZES, WEIGHT_DECAY, for_model
@@ -270,7 +270,8 @@ class Planner:
         }
         needs = {"corpus": self.corpus(self.models[arm.model] if arm.model else self._tokenizer_of(arm), arm.model)}
         if arm.recipe in SIZES and not arm.model and WEIGHT_DECAY not in {**self.comparison.settings, **arm.settings}:
-            inputs[WEIGHT_DECAY] = {"value": DECAY, "from": DECAY_FROM}
+            # all runs of an outlook have that of the whole budget, or their scores would not be of one curve
+            inputs[WEIGHT_DECAY] = {"value": DECAY, "from": DECAY_FROM * share}
             if recipe.budget.minutes:  # the same for all seeds
                 needs["speed"] = Cell("speed", self.common)
         paths = {"recipe": recipe, "model": arm.model}
@@ -394,18 +395,19 @@ class Planner:
         return to_table(as_recipe(arm.recipe, {**self._of_tokenizer(arm), **arm.settings}).tokenizer)
 
     def _of_tokenizer(self, arm: Arm) -> dict[str, Any]:
-        """Return the settings with which a recipe reads the shared tokenizer; none if it reads words, or has its own.
+        """Return the settings with which a recipe reads the shared tokenizer, or its own if the arm names one.
 
         Raises:
             UserError: there is no such recipe.
         """
-        recipe = as_recipe(arm.recipe, {**self.comparison.settings, **arm.settings})
         own = any(key.startswith("tokenizer.") for key in arm.settings)
-        if self.tokenizer is None or own or recipe.tokenizer.kind == "words":
+        tokenizer = suited_tokenizer(self.comparison, arm) if own else self.tokenizer
+        recipe = as_recipe(arm.recipe, {**self.comparison.settings, **arm.settings})
+        if tokenizer is None or recipe.tokenizer.kind == "words":
             return dict(self.comparison.settings)
-        changes = {f"tokenizer.{key}": value for key, value in self.tokenizer.items()}
+        changes = {f"tokenizer.{key}": value for key, value in tokenizer.items()}
         if getattr(recipe.encoder, "offset", 0):  # positions begin after the padding token, as in fairseq
-            changes["encoder.offset"] = PADDING[self.tokenizer["kind"]] + 1
+            changes["encoder.offset"] = PADDING[tokenizer["kind"]] + 1
         return {**self.comparison.settings, **changes}
 
 
