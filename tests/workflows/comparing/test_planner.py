@@ -222,6 +222,16 @@ def test_students_have_no_more_layers_than_their_teachers(inputs, published):
             planner(inputs, arms=arms).plan()
 
 
+@pytest.mark.parametrize("settings", [{}, {"objective.layer_matching.layers": [1, 1, 1]}])
+def test_layers_that_a_student_cannot_be_compared_with_are_refused(inputs, settings):
+    """Before the teacher is trained; settings of tasks may say which layers are compared."""
+    student = Arm(teacher="teacher", recipe="tinybert-mini", settings={"encoder.layers": 3}, task_settings=settings)
+    arms = {"teacher": Arm(recipe="bert-tiny"), "student": student}
+    refused = pytest.raises(UserError, match=r"'student': .*3 layers, but the teacher only 1")
+    with nullcontext() if settings else refused:
+        planner(inputs, arms=arms).plan()
+
+
 def test_errors_of_recipes_name_the_arm(inputs):
     for way, settings in (("pretrain", {"encoder.rotary": 1}), ("random", {"layout.lenght": 8})):
         arms = {"wrong": Arm(recipe="bert-tiny", way=way, settings=settings), "other": Arm(recipe="bert-tiny")}

@@ -13,6 +13,8 @@ from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.train import PADDING
 from unmask.model.directory import find, read_settings
 from unmask.model.model import load_model
+from unmask.objectives.layer_matching import NAME as LAYER_MATCHING
+from unmask.objectives.layer_matching import LayerMatchingSettings
 from unmask.recipes.recipe import Recipe, as_recipe
 from unmask.support.choices import BITS_PLL, RankedTask
 from unmask.support.errors import UserError
@@ -169,13 +171,18 @@ class Planner:
         """Return the shape of a student, and the number of its teacher's token ids, which it has, too.
 
         Raises:
-            UserError: the teacher has fewer layers.
+            UserError: the teacher has fewer layers, or others than the objective compares.
         """
         teacher = self.arms[arm.teacher]
         recipe_of_its_own = teacher.way in ("pretrain", "distill")
         taught = self.recipe(arm.teacher, teacher, 0, 1.0) if recipe_of_its_own else self._shape(teacher)
         with errors_of(name):
             shape = student_settings(recipe.encoder, taught.encoder, arm.layers)
+            matching = recipe.objectives.get(LAYER_MATCHING)
+            parts = (self.comparison.task_settings, arm.task_settings, *(data.settings for data in self.tasks.values()))
+            changed = any(key.startswith(f"objective.{LAYER_MATCHING}") for part in parts for key in part)
+            if isinstance(matching, LayerMatchingSettings) and not changed:
+                matching.mapping(shape.layers, taught.encoder.layers)
         return {"shape": shape, "vocabulary": self._vocabulary(teacher.model, taught)}
 
     def _vocabulary(self, model: str, recipe: Recipe) -> int:
