@@ -268,7 +268,7 @@ class Planner:
         if (known := self.trained.get((name, seed, share))) is not None:
             return known
         recipe = self.recipe(name, arm, seed, share)
-        inputs = {
+        inputs: dict[str, Any] = {
             **self.common,
             "way": arm.way,
             "recipe": _unnamed(recipe),
@@ -277,8 +277,9 @@ class Planner:
         }
         needs = {"corpus": self.corpus(self.models[arm.model] if arm.model else self._tokenizer_of(arm), arm.model)}
         if arm.recipe in SIZES and not arm.model and WEIGHT_DECAY not in {**self.comparison.settings, **arm.settings}:
-            # all runs of an outlook have that of the whole budget, or their scores would not be of one curve
-            inputs[WEIGHT_DECAY] = {"value": DECAY, "from": DECAY_FROM * share}
+            inputs[WEIGHT_DECAY] = {"value": DECAY, "from": DECAY_FROM}
+            if share != 1:  # runs of an outlook have that of the whole budget, so that their scores are of one curve
+                inputs[WEIGHT_DECAY] |= {"share": share}
             if recipe.budget.minutes:  # the same for all seeds
                 needs["speed"] = Cell("speed", self.common)
         paths = {"recipe": recipe, "model": arm.model}
