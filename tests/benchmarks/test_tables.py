@@ -69,6 +69,18 @@ def test_each_table_is_on_a_page_and_its_command_exists(name):
         assert (ROOT / first).is_file() if program == "python" else (program, first) == ("unmask", "pretrain")
 
 
+@pytest.mark.parametrize("name", sorted(name for name, each in SPECIFICATIONS.items() if "result" in each))
+def test_the_scripts_that_a_table_names_are_those_of_its_records(tables, name):
+    spec = SPECIFICATIONS[name]
+
+    def runs(result):
+        return json.loads((ROOT / "benchmarks" / "results" / f"{result}.json").read_text())["runs"]
+
+    commands = [record["about"]["command"] for record in tables.records_of(spec, runs) if "about" in record]
+    measured = {command.split()[1] for command in commands}
+    assert measured <= {command.split()[1] for command in spec.get("earlier", spec.get("commands", ()))}
+
+
 def test_every_result_has_one_schema():
     for path in (ROOT / "benchmarks" / "results").glob("*.json"):
         result = json.loads(path.read_text(encoding="utf8"))

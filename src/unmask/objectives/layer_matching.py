@@ -62,13 +62,17 @@ class LayerMatchingSettings(ObjectiveSettings, frozen=True, kw_only=True):
             UserError: there is no teacher, or its layers cannot be compared with those of the student.
         """
         teacher = context.teacher_of(NAME)
-        pairs = dict(enumerate(self._mapping(context.body.num_layers, teacher.encoder.num_layers), start=1))
+        pairs = dict(enumerate(self.mapping(context.body.num_layers, teacher.encoder.num_layers), start=1))
         if self.attention:
             _check_attention(context.body, teacher.encoder, pairs)
         return LayerMatching(self, context, teacher, pairs)
 
-    def _mapping(self, student_layers: int, teacher_layers: int) -> Sequence[int]:
-        """Return g(m) for each layer m of the student, given the numbers of layers of the student and the teacher."""
+    def mapping(self, student_layers: int, teacher_layers: int) -> Sequence[int]:
+        """Return g(m) for each layer m of the student, given the numbers of layers of the student and the teacher.
+
+        Raises:
+            UserError: they do not suffice, or `layers` names others.
+        """
         if not self.layers and student_layers <= teacher_layers:
             return [-(-number * teacher_layers // student_layers) for number in range(1, student_layers + 1)]
         if not self.layers:

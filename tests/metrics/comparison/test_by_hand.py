@@ -51,7 +51,8 @@ def by_hand(first, second, *, level=0.05, subtracted=0.6, pooled=None):
         center = d * n / (n + 2)
         mean_square = (n * (n * variance + d * d) + 2 / seeds**2) / (n + 2)
         examples, center = width**2 * (mean_square - center**2) / (n + 2), width * center
-    square = stats.norm.isf(level / 2) ** 2 * examples
+    of_examples = stats.norm if first.lowest is not None else stats.t(number - 1)
+    square = of_examples.isf(level / 2) ** 2 * examples
     if seeds > 1:
         variance, degrees = statistics.variance(apart) / seeds, seeds - 1
         alone = statistics.fmean(statistics.variance(row) for row in rows)

@@ -121,6 +121,15 @@ def test_notes_name_the_arms_of_which_they_are_true(inputs, tmp_path):
     assert listed(["x=1,y=1", "x=1,y=2"]) == "x=1,y=1; x=1,y=2"
 
 
+def test_what_a_tokenizer_does_not_let_an_arm_predict_is_told(inputs, tmp_path):
+    plan, note = planned(changed(inputs)), "the tokenizer is uncased: the case of letters is not predicted"
+    faked(plan, tmp_path, lambda cell: 0.6)
+    (cell,) = plan.of("bits")
+    folder_of(tmp_path, cell).mkdir()
+    write_result(folder_of(tmp_path, cell), cell, {"notes": [note], "elapsed": 1.0})
+    assert f"bert: {note}." in conclude(plan, tmp_path, MACHINE).notes
+
+
 def test_the_table_of_a_race_has_the_intervals_of_the_recommendation(inputs, tmp_path):
     arms = dict(read_comparison(inputs / "pets.toml").arms) | {"bad": Arm(recipe="bert-tiny", use="frozen")}
     plan = planned(changed(inputs, arms=arms, seeds=4, race=True))

@@ -10,7 +10,7 @@ from unmask.families.bert import BertSettings
 from unmask.model.model import load_model
 from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UserError
-from unmask.support.settings import write
+from unmask.support.settings import to_table, write
 from unmask.training.machine import choose_machine
 from unmask.workflows.comparing import compute
 from unmask.workflows.comparing.cells import folder_of, write_result
@@ -100,6 +100,22 @@ def test_text_that_is_read_often_is_trained_on_with_more_weight_decay(
     often = passes >= 8
     assert [recipe.optimizer.weight_decay for recipe in recipes] == [1.0 if often else 0.01]
     assert result["notes"] == ["reads the text about 8 times, and so has a weight decay of 1"] * often
+
+
+def test_all_runs_of_an_outlook_have_the_weight_decay_of_the_whole_budget(inputs, corpus, tmp_path, monkeypatch):
+    """Runs with two weight decays would not be on one curve."""
+    recipes, passes = [], [7.0, 8.5]
+    monkeypatch.setattr(compute, "pretrain", lambda recipe, **others: recipes.append(recipe))
+    arms = {"tiny": Arm(recipe=SIZES[0], settings={"batch.tokens": 256})}
+    for number in passes:
+        budget = f"{number * corpus.train.num_tokens:.0f}tok"
+        plan = planner(inputs, arms=arms, budget=budget, settings={}, outlook=True, seeds=1).plan()
+        for cell in plan.of("pretraining"):
+            (folder := folder_of(tmp_path / str(number), cell)).mkdir(parents=True)
+            folder.joinpath("corpus").symlink_to(corpus.directory)
+            compute.train_model(cell, folder, {"corpus": folder}, CPU)
+    decays = [recipe.optimizer.weight_decay for recipe in recipes]
+    assert len({recipe.budget.tokens for recipe in recipes}) == 8 and decays == [0.01] * 4 + [1.0] * 4
 
 
 def test_operations_of_a_student_include_its_teacher(inputs, published):
@@ -206,6 +222,16 @@ def test_students_have_no_more_layers_than_their_teachers(inputs, published):
             planner(inputs, arms=arms).plan()
 
 
+@pytest.mark.parametrize("settings", [{}, {"objective.layer_matching.layers": [1, 1, 1]}])
+def test_layers_that_a_student_cannot_be_compared_with_are_refused(inputs, settings):
+    """Before the teacher is trained; settings of tasks may say which layers are compared."""
+    student = Arm(teacher="teacher", recipe="tinybert-mini", settings={"encoder.layers": 3}, task_settings=settings)
+    arms = {"teacher": Arm(recipe="bert-tiny"), "student": student}
+    refused = pytest.raises(UserError, match=r"'student': .*3 layers, but the teacher only 1")
+    with nullcontext() if settings else refused:
+        planner(inputs, arms=arms).plan()
+
+
 def test_errors_of_recipes_name_the_arm(inputs):
     for way, settings in (("pretrain", {"encoder.rotary": 1}), ("random", {"layout.lenght": 8})):
         arms = {"wrong": Arm(recipe="bert-tiny", way=way, settings=settings), "other": Arm(recipe="bert-tiny")}
@@ -285,3 +311,15 @@ def test_the_vocabulary_that_arms_share_suits_the_text(inputs, tmp_path):
     assert tokenizer("chinese", "modernbert-mini")["vocabulary"] == 10_500
     assert tokenizer("chinese", "modernbert-mini", vocabulary=9000)["vocabulary"] == 9000
     assert tokenizer("thai", "roberta-mini")["kind"] == "bpe", "which has a token for each byte"
+
+
+def test_a_vocabulary_of_an_arm_differs_from_the_others_only_in_what_it_names(inputs):
+    """An arm with a smaller vocabulary would otherwise be lowercase, and predict less than the others."""
+    own = {"few": {"vocabulary": 300}, "lowercase": {"lowercase": True}, "bytes": {"kind": "bpe", "lowercase": False}}
+    arms = {"first": Arm(recipe="bert-tiny"), "position": Arm(recipe="roberta-mini")}
+    for name, named in own.items():
+        arms[name] = Arm(recipe="bert-tiny", settings={f"tokenizer.{key}": value for key, value in named.items()})
+    plan = planner(inputs, arms=arms, settings={}, budget="100ktok")
+    tokenizers = {name: to_table(plan.recipe(name, arm, 0, 1.0).tokenizer) for name, arm in arms.items()}
+    assert tokenizers["first"]["lowercase"] is False
+    assert tokenizers == {name: tokenizers["first"] | own.get(name, {}) for name in arms}

@@ -339,13 +339,15 @@ def test_impossible_comparisons_without_tasks_are_refused(inputs, changes, messa
     [
         ("bert-mini,gpt-mini", "'bert-mini' is a masked language model, and 'gpt-mini' is not"),
         ("bert-mini,electra-mini", "'electra-mini' is no language model"),
-        ("bert-mini,MINILM", "no head of a language model"),
+        ("bert-mini,MINILM", "arm 'model': .*no head of a language model"),
+        ("bert-mini", "'tokenizer.lowercase=False' distinguishes upper and lower case, and '.*=True' does not"),
     ],
 )
 def test_bits_that_cannot_be_compared_are_refused(inputs, tmp_path, minilm, words, message):
     files = {"text": inputs / "text.txt", "budget": "200ktok", "documents": "blank-line"}
+    vary = ["tokenizer.lowercase=false,true"] if "," not in words else []
     with pytest.raises(UserError, match=message):
-        unmask.compare(arms=words.replace("MINILM", str(minilm)), out=tmp_path / "out", **files, **HERE)
+        unmask.compare(arms=words.replace("MINILM", str(minilm)), vary=vary, out=tmp_path / "out", **files, **HERE)
     assert not (tmp_path / "out").exists()
 
 

@@ -99,10 +99,7 @@ def evaluate_bits(likelihood: Likelihood, documents: Sequence[str], display: Dis
     if unknown:
         what = f"tokens are outside the vocabulary, with {SPELLING} bits more for each byte"
         notes.append(ShareNote(unknown, tokens, what))
-    if likelihood.tokenizer.lowercase:
-        notes.append("the tokenizer is uncased: the case of letters is not predicted")
-    if lost := sum(lost_marks(count_characters(documents), likelihood.tokenizer.normalize).values()):
-        notes.append(f"accents, vowels or joiners of {counted(lost, 'letter')} are not predicted")
+    notes += unpredicted(likelihood, documents)
     if likelihood.head == "masked_lm":
         notes.append("pseudo-log-likelihood: compare the bits only with those of other masked language models")
     return {
@@ -115,6 +112,16 @@ def evaluate_bits(likelihood: Likelihood, documents: Sequence[str], display: Dis
         "unknown": unknown,
         "notes": notes,
     }
+
+
+def unpredicted(likelihood: Likelihood, documents: Sequence[str]) -> list[str]:
+    """Return notes on what the tokenizer removes from documents, which costs a model no bits."""
+    notes = []
+    if likelihood.tokenizer.lowercase:
+        notes.append("the tokenizer is uncased: the case of letters is not predicted")
+    if lost := sum(lost_marks(count_characters(documents), likelihood.tokenizer.normalize).values()):
+        notes.append(f"accents, vowels or joiners of {counted(lost, 'letter')} are not predicted")
+    return notes
 
 
 def read_texts(

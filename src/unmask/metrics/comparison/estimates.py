@@ -24,6 +24,9 @@ three arms or more with the same three seeds or more, tests moderate the varianc
 mean one of all pairs, as if this had two to four degrees of freedom (Smyth 2004, section 3, with a fixed prior). Three
 seeds have two of their own, with which hardly any difference among five arms is significant.
 
+Metrics without a range are those of few documents, such as bits per character, or of single examples: in place of z is
+Student's quantile for one degree of freedom less than there are examples.
+
 Arms with the same seeds are paired: the differences by seed are the scores of one arm. Otherwise, the parts of the arms
 are added (Welch). Metrics with a range get Wilson's interval, and differences of them two more examples: see
 `metrics.intervals`.
@@ -81,6 +84,7 @@ class Estimate:
         examples: variance due to the examples, with the interaction.
         seeds: the parts due to the seeds of one arm, or of several that are not paired; () if each has one seed.
         most: the largest absolute value that there is; differences of scores in percent are at most 100.
+        degrees: degrees of freedom of the examples' part; None: of a normal variable.
     """
 
     value: float
@@ -88,6 +92,7 @@ class Estimate:
     examples: float
     seeds: tuple[SeedsPart, ...] = ()
     most: float = math.inf
+    degrees: int | None = None
 
     def half_width(self, level: float = LEVEL, *, subtracted: float = INTERACTION) -> float:
         """Return half the width of the interval of confidence 1 - `level`.
@@ -96,7 +101,8 @@ class Estimate:
             level: the level.
             subtracted: share of the interaction that is subtracted from the seeds' part; see the module.
         """
-        squares = NORMAL.inv_cdf(1 - level / 2) ** 2 * self.examples
+        quantile = NORMAL.inv_cdf(1 - level / 2) if self.degrees is None else student_quantile(level, self.degrees)
+        squares = quantile**2 * self.examples
         for part in self.seeds:
             variance = max(0.0, part.variance - subtracted * part.interaction)
             squares += student_quantile(level, part.degrees) ** 2 * variance
@@ -199,7 +205,8 @@ def contrast(parts: Sequence[tuple[float, Resampled]]) -> Estimate:
     elif seeds:
         variance = max(variance, unbiased * float(paired[0][1].resampled.var(1, ddof=1).mean()) / len(seeds))
     parts_of_seeds = tuple(_seeds_part(weight, arm) for weight, arm in paired if len(arm.seeds) > 1)
-    return Estimate(value, center, variance, parts_of_seeds, most)
+    degrees = max(1, examples - 1) if arms[0].lowest is None else None
+    return Estimate(value, center, variance, parts_of_seeds, most, degrees)
 
 
 def common_seeds(arms: Sequence[Resampled]) -> tuple[int, ...]:
@@ -213,6 +220,7 @@ def student_quantile(level: float, degrees: int) -> float:
 
     `level` is from 1e-7 to 1. It is interpolated to 4 digits; NumPy has no such function.
     """
+    degrees = min(degrees, 10_000)  # of which it is the normal one, to 3 digits
     angles, tail = _student_table(degrees)
     return math.sqrt(degrees) * math.tan(float(np.interp(level, tail, angles)))
 

@@ -28,11 +28,13 @@ from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.train import TokenizerSettings, train_vocabulary
 from unmask.inference.backend import TorchBackend
 from unmask.inference.bench import measure_engines
-from unmask.inference.evaluation.language_models import document_bits, likelihood_of_bits
+from unmask.inference.evaluation.language_models import document_bits, likelihood_of_bits, unpredicted
 from unmask.inference.evaluation.likelihood import Likelihood, TokenizedText
 from unmask.inference.evaluation.scoring import constant_scores, describe_uninformative
 from unmask.inference.predictor import Predictor
-from unmask.metrics.intervals import intervals, measure_all, resampled
+from unmask.metrics.comparison.estimates import mean_score
+from unmask.metrics.comparison.multibootstrap import Resampled
+from unmask.metrics.intervals import measure_all, resampled
 from unmask.model.directory import find
 from unmask.model.model import Model, load_model
 from unmask.recipes.recipe import as_recipe
@@ -201,8 +203,8 @@ def measure_bits(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: 
     """Measure how well a model predicts held-out text, in bits per character, which no vocabulary changes.
 
     Returns:
-        `{bits, low, high, characters, head}`, and what a score has; {} if the model is no language model, or if there
-        are no two documents.
+        `{bits, low, high, characters, head, notes}`, and what a score has; {} if the model is no language model, or if
+        there are no two documents.
     """
     model = load_model(_model(cell, needed))
     likelihood = _likelihood(model, machine)
@@ -215,14 +217,15 @@ def measure_bits(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: 
     if not np.isfinite(drawn[BITS]).all():
         raise UserError("the loss of the held-out text is not finite", remedy="lower the learning rate")
     save_array(folder / RESAMPLED, drawn[BITS][None].astype(np.float32))
-    low, high = intervals(scored.measure, len(texts))[BITS]
     bits = measure_all(scored.measure, len(texts))[BITS]
+    _, low, high = mean_score(Resampled((cell.seed,), np.array([bits]), drawn[BITS][None], len(texts), None))
     return {
         "bits": bits,
         "low": low,
         "high": high,
         "characters": int(scored.characters.sum()),
         "head": likelihood.head,
+        "notes": unpredicted(likelihood, texts),
         "metric": BITS,
         "deciding": [BITS],
         "metrics": {BITS: bits},
@@ -251,7 +254,7 @@ def train_model(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: M
             cell.paths["vocabulary"],
             lambda: float(_result(cell, needed, "speed")["flops_per_second"]),
         )
-        if changes := decay(passes):
+        if changes := decay(passes / cell.share):
             recipe = as_recipe(recipe, changes)
             notes.append(f"reads the text about {rounded(passes)} times, and so has a weight decay of {DECAY:g}")
     if way == "distill":

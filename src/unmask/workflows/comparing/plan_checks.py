@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from unmask.data.tokenizers.load import load_tokenizer
 from unmask.inference.evaluation.likelihood import HEADS, lm_head
 from unmask.metrics.comparison.decision import listed
+from unmask.model.directory import find
 from unmask.model.model import load_model
 from unmask.support.errors import UserError, counted
 from unmask.support.messages import argument
@@ -30,23 +32,32 @@ def check_language_models(planner: Planner) -> None:
     """Check that all arms are language models whose bits can be compared.
 
     Raises:
-        UserError: an arm is none, or some are masked language models and others are not.
+        UserError: an arm is none, some are masked language models and others are not, or some do not predict the case
+            of letters.
     """
-    heads = {}
+    heads, cased = dict[str, str](), dict[str, bool]()
     for name, arm in planner.arms.items():
         if arm.trains:
-            objectives = planner.recipe(name, arm, 0, 1.0).objectives
-            heads[name] = next((head for head in HEADS if head in objectives), "")
-            if "replaced_token" in objectives or not heads[name]:
+            recipe = planner.recipe(name, arm, 0, 1.0)
+            heads[name] = next((head for head in HEADS if head in recipe.objectives), "")
+            if "replaced_token" in recipe.objectives or not heads[name]:
                 raise UserError(f"arm '{name}' is no language model: it gives no token a probability", remedy=UNTASKED)
         else:
-            heads[name] = lm_head(load_model(arm.model))
-    masked = [name for name, head in heads.items() if head == "masked_lm"]
-    if others := [name for name in heads if name not in masked] if masked else []:
+            with errors_of(name):
+                heads[name] = lm_head(load_model(arm.model))
+        lowercase = load_tokenizer(find(arm.model)).lowercase if arm.model else recipe.tokenizer.lowercase
+        cased[name] = not lowercase
+    masked = {name: head == "masked_lm" for name, head in heads.items()}
+    _refuse_mixed(masked, "is a masked language model", "is not")
+    _refuse_mixed(cased, "distinguishes upper and lower case", "does not")
+
+
+def _refuse_mixed(kinds: Mapping[str, bool], is_so: str, is_not: str) -> None:
+    """Refuse to compare the bits of arms of both kinds."""
+    first, second = (next((name for name, kind in kinds.items() if kind is which), "") for which in (True, False))
+    if first and second:
         raise UserError(
-            f"'{masked[0]}' is a masked language model, and '{others[0]}' is not: their bits per character cannot be "
-            "compared",
-            remedy=UNTASKED,
+            f"'{first}' {is_so}, and '{second}' {is_not}: their bits per character cannot be compared", remedy=UNTASKED
         )
 
 

@@ -13,6 +13,8 @@ from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.train import PADDING
 from unmask.model.directory import find, read_settings
 from unmask.model.model import load_model
+from unmask.objectives.layer_matching import NAME as LAYER_MATCHING
+from unmask.objectives.layer_matching import LayerMatchingSettings
 from unmask.recipes.recipe import Recipe, as_recipe
 from unmask.support.choices import BITS_PLL, RankedTask
 from unmask.support.errors import UserError
@@ -32,7 +34,7 @@ from unmask.workflows.comparing.settings import (
     errors_of,
     read_budget,
 )
-from unmask.workflows.comparing.vocabulary import shared_tokenizer
+from unmask.workflows.comparing.vocabulary import shared_tokenizer, suited_tokenizer
 from unmask.workflows.distillation.student import student_settings
 from unmask.workflows.pretraining.checks import check_shape
 from unmask.workflows.pretraining.default import DECAY, DECAY_FROM, SIZES, WEIGHT_DECAY, for_model
@@ -169,13 +171,18 @@ class Planner:
         """Return the shape of a student, and the number of its teacher's token ids, which it has, too.
 
         Raises:
-            UserError: the teacher has fewer layers.
+            UserError: the teacher has fewer layers, or others than the objective compares.
         """
         teacher = self.arms[arm.teacher]
         recipe_of_its_own = teacher.way in ("pretrain", "distill")
         taught = self.recipe(arm.teacher, teacher, 0, 1.0) if recipe_of_its_own else self._shape(teacher)
         with errors_of(name):
             shape = student_settings(recipe.encoder, taught.encoder, arm.layers)
+            matching = recipe.objectives.get(LAYER_MATCHING)
+            parts = (self.comparison.task_settings, arm.task_settings, *(data.settings for data in self.tasks.values()))
+            changed = any(key.startswith(f"objective.{LAYER_MATCHING}") for part in parts for key in part)
+            if isinstance(matching, LayerMatchingSettings) and not changed:
+                matching.mapping(shape.layers, taught.encoder.layers)
         return {"shape": shape, "vocabulary": self._vocabulary(teacher.model, taught)}
 
     def _vocabulary(self, model: str, recipe: Recipe) -> int:
@@ -261,7 +268,7 @@ class Planner:
         if (known := self.trained.get((name, seed, share))) is not None:
             return known
         recipe = self.recipe(name, arm, seed, share)
-        inputs = {
+        inputs: dict[str, Any] = {
             **self.common,
             "way": arm.way,
             "recipe": _unnamed(recipe),
@@ -271,6 +278,8 @@ class Planner:
         needs = {"corpus": self.corpus(self.models[arm.model] if arm.model else self._tokenizer_of(arm), arm.model)}
         if arm.recipe in SIZES and not arm.model and WEIGHT_DECAY not in {**self.comparison.settings, **arm.settings}:
             inputs[WEIGHT_DECAY] = {"value": DECAY, "from": DECAY_FROM}
+            if share != 1:  # runs of an outlook have that of the whole budget, so that their scores are of one curve
+                inputs[WEIGHT_DECAY] |= {"share": share}
             if recipe.budget.minutes:  # the same for all seeds
                 needs["speed"] = Cell("speed", self.common)
         paths = {"recipe": recipe, "model": arm.model}
@@ -394,18 +403,19 @@ class Planner:
         return to_table(as_recipe(arm.recipe, {**self._of_tokenizer(arm), **arm.settings}).tokenizer)
 
     def _of_tokenizer(self, arm: Arm) -> dict[str, Any]:
-        """Return the settings with which a recipe reads the shared tokenizer; none if it reads words, or has its own.
+        """Return the settings with which a recipe reads the shared tokenizer, or its own if the arm names one.
 
         Raises:
             UserError: there is no such recipe.
         """
-        recipe = as_recipe(arm.recipe, {**self.comparison.settings, **arm.settings})
         own = any(key.startswith("tokenizer.") for key in arm.settings)
-        if self.tokenizer is None or own or recipe.tokenizer.kind == "words":
+        tokenizer = suited_tokenizer(self.comparison, arm) if own else self.tokenizer
+        recipe = as_recipe(arm.recipe, {**self.comparison.settings, **arm.settings})
+        if tokenizer is None or recipe.tokenizer.kind == "words":
             return dict(self.comparison.settings)
-        changes = {f"tokenizer.{key}": value for key, value in self.tokenizer.items()}
+        changes = {f"tokenizer.{key}": value for key, value in tokenizer.items()}
         if getattr(recipe.encoder, "offset", 0):  # positions begin after the padding token, as in fairseq
-            changes["encoder.offset"] = PADDING[self.tokenizer["kind"]] + 1
+            changes["encoder.offset"] = PADDING[tokenizer["kind"]] + 1
         return {**self.comparison.settings, **changes}
 
 

@@ -272,13 +272,13 @@ def remarks(scores: Scores, arms: Sequence[ArmOutcome], tasks: Mapping[str, Task
                 f"{task}: no arm scores clearly above the same prediction for all examples ({facts.constant:.1f}); "
                 f"{best} scored highest, {score.mean:.1f} (95 %: {score.low:.1f} to {score.high:.1f})."
             )
-    return notes + _of_training(scores.plan, scores.out) + _of_tasks(scores, "notes")
+    return notes + _of_text(scores.plan, scores.out) + _of_tasks(scores, "notes")
 
 
-def _of_training(plan: Plan, out: Path) -> list[str]:
-    """Return what is told of training on text with the whole budget, once for all arms of which it is true."""
+def _of_text(plan: Plan, out: Path) -> list[str]:
+    """Return what is told of training on text with the whole budget and of bits, once for all arms it is true of."""
     owners: dict[str, dict[str, None]] = {}
-    for cell in plan.of("pretraining"):
+    for cell in (*plan.of("pretraining"), *plan.of("bits")):
         for note in (result_of(out, cell) or {}).get("notes", ()) if cell.share == 1 else ():
             owners.setdefault(note, {}).update(dict.fromkeys(plan.owners[cell.key]))
     return [f"{listed(list(arms))}: {note}." for note, arms in owners.items()]
