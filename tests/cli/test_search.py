@@ -102,9 +102,9 @@ def test_vectors_that_are_no_numbers_and_too_many_dimensions_are_refused(models,
     for dimensions in (width + 1, 0):
         error = run(*given, models["embedding"], "--dimensions", dimensions, status=2).err
         assert f"--dimensions {dimensions}: the vectors of this model have {width} dimensions" in error
-    for kind, title in (("late", "late interaction"), ("sparse", "sparse")):
+    for kind in ("late", "sparse"):
         error = run(*given, models[kind], "--dimensions", 4, status=2).err
-        assert f"--dimensions has no effect: this model is for {title}; omit it" in error
+        assert "--dimensions has no effect: no model makes vectors of texts; omit it" in error
     texts = tmp_path / "texts.txt"
     texts.write_text("the dog")
     embed = ("embed", "--data", texts, "--device", "cpu", "--out", tmp_path / "a.npy", "--model")

@@ -1,5 +1,6 @@
 """The directory of a model is found in a run and by itself; what is no model is refused, with what to do."""
 
+import json
 import shutil
 
 import pytest
@@ -39,6 +40,13 @@ def test_a_model_is_found_in_a_run_and_in_its_own_directory(saved, tmp_path):
 def test_a_directory_without_a_model_is_refused(tmp_path, folder, message):
     (tmp_path / folder).mkdir()
     with pytest.raises(UserError, match=message):
+        find(tmp_path)
+
+
+def test_a_static_encoder_is_told_as_one(tmp_path):
+    step = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.StaticEmbedding"}
+    (tmp_path / "modules.json").write_text(json.dumps([step]))
+    with pytest.raises(UserError, match="a static encoder has vectors of tokens alone, and no layers; name the model"):
         find(tmp_path)
 
 

@@ -278,7 +278,7 @@ def test_search_and_reranking_are_exact(run, collection, tmp_path, monkeypatch):
     again = evaluate(run, collection, first_stage=tmp_path / "late.run", depth=40, **here)
     assert again["task"] == "reranking" and again["metrics"] == result["metrics"]
     assert again["by_depth"]["20 reranked"]["ndcg@10"] == pytest.approx(result["metrics"]["ndcg@10"])
-    with pytest.raises(UserError, match="dimensions has no effect: this model is for late interaction"):
+    with pytest.raises(UserError, match="dimensions has no effect: no model makes vectors of texts"):
         evaluate(run, collection, dimensions=4, **here)
 
 

@@ -18,6 +18,8 @@ from unmask.tasks.late_interaction import LateInteraction
 from unmask.tasks.rows import texts_of
 from unmask.tasks.sparse import Sparse
 from unmask.tasks.text_pairs import POOL, TIE, rank_pairs
+from unmask.training.settings import BatchSettings
+from unmask.workflows.finetuning.checks import check_step
 
 from .conftest import hold_out
 
@@ -236,3 +238,17 @@ def test_pairs_of_which_none_has_a_negative_are_refused(task, same, which, tmp_p
         task.label_names(task.read([path], columns={}))
     path.write_text("\n".join(json.dumps(record | {"negative": "another"}) for record in records))
     assert task.label_names(task.read([path], columns={})) == ()
+
+
+@pytest.mark.parametrize("task", [Embedding(), Sparse(), LateInteraction()])
+def test_a_step_of_a_single_pair_needs_negatives(task, tmp_path):
+    """Its loss would be 0, and nothing learned."""
+    path = tmp_path / "pairs.jsonl"
+    records = [{"anchor": f"q {number}", "positive": f"p {number}"} for number in range(4)]
+    path.write_text("\n".join(map(json.dumps, records)))
+    rows = task.read([path], columns={})
+    with pytest.raises(UserError, match=r"batch.sequences.*no text is a negative for another one"):
+        check_step(BatchSettings(sequences=1), task, rows)
+    check_step(BatchSettings(sequences=2), task, rows)
+    path.write_text("\n".join(json.dumps(record | {"negative": "another"}) for record in records))
+    check_step(BatchSettings(sequences=1), task, task.read([path], columns={}))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from unmask.cli.main import main
+from unmask.data.labelled.retrieval_files import ABSENT
 from unmask.families.checkpoints.sentence_modules import Pooling
 from unmask.inference import search
 from unmask.inference.load import load
@@ -71,7 +72,8 @@ def test_negatives_are_those_of_a_full_search(texts, monkeypatch):
         queries = [f"{texts[of]} {of}" for of in rng.choice(60, rng.integers(1, 5), replace=False)]
         positives = [rng.choice(60, rng.integers(1, 4), replace=False).tolist() for _ in queries]
         number, margin, skip = int(rng.integers(1, 5)), float(rng.choice([0, 0.01, 0.3])), int(rng.integers(0, 3))
-        searched = Searched(queries, positives, lambda documents=documents: iter(documents), len(documents))
+        nowhere = [ABSENT] * len(queries)
+        searched = Searched(queries, positives, nowhere, lambda documents=documents: iter(documents), len(documents))
         mined = find_negatives(predictor, searched, number, margin, skip, [])
         encoded, vectors = (predictor.vectors(of, prompt_name=None)[0] for of in (queries, documents))
         wanted = expected(encoded, vectors, documents, positives, number, margin, skip)
@@ -124,13 +126,14 @@ def test_tuples_have_all_negatives_of_a_query_in_one_row(model, texts, tmp_path,
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet"])
-def test_a_teacher_scores_all_texts_of_a_tuple(model, texts, tmp_path, recipe, tokenizer, suffix):
+def test_a_teacher_scores_all_texts_of_a_tuple(model, texts, tmp_path, recipe, tokenizer, suffix, capsys):
     encoder, task = build_encoder(recipe.encoder, tokenizer.size), Ranking(length=32)
     teacher = Model(encoder, tokenizer, {"ranking": task.build(encoder.head, ()).published()}, task=task)
     save_model(tmp_path / "teacher", teacher, "")
     pairs, out = {"text": [text[:20] for text in texts[:9]], "text_b": texts[:9]}, tmp_path / f"tuples{suffix}"
     options = {"rows": "tuples", "negatives": 2, "margin": 0.0, "teacher": tmp_path / "teacher", **HERE}
-    rows = mine(model, pairs, out=out, **options)
+    rows = mine(model, pairs, out=out, **options | {"quiet": False})
+    assert not any(line.endswith(" ") for line in capsys.readouterr().err.splitlines()), "a note without a statement"
     read = Embedding().read([out], columns={})
     assert [(texts_of(row), row.scores) for row in read] == [
         ((row["anchor"], row["positive"], row["negative_1"], row["negative_2"]), tuple(row["teacher_scores"]))
@@ -209,6 +212,20 @@ def test_empty_documents_are_no_negatives(model, tmp_path):
     (tmp_path / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq\td1\t1\n")
     mined = mine(model, tmp_path, out=None, margin=0.0, **HERE)
     assert {row["negative"] for row in mined} <= {"a cat", "rain"}
+
+
+def test_the_document_that_is_the_query_is_no_negative(model, tmp_path):
+    """As in ArguAna, where it has a title, so that its text is another one."""
+    documents = [("q", "the cat", "a dog"), ("d1", "", "the dog"), ("d2", "", "rain"), ("d3", "", "the sea")]
+    records = [{"_id": name, "title": title, "text": text} for name, title, text in documents]
+    (tmp_path / "corpus.jsonl").write_text("\n".join(map(json.dumps, records)))
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "a dog"}')
+    (tmp_path / "qrels").mkdir()
+    judgments = tmp_path / "qrels/test.tsv"
+    for relevant, expected in (("d1", {"rain", "the sea"}), ("q\t1\nq\td1", {"rain", "the sea"})):
+        judgments.write_text(f"query-id\tcorpus-id\tscore\nq\t{relevant}\t1\n")
+        mined = mine(model, tmp_path, out=None, rows="graded", margin=0.0, easy=9, **HERE)
+        assert {row["passage"] for row in mined if row["grade"] == 0} == expected
 
 
 def test_pairs_that_do_not_belong_together_are_refused(model):

@@ -27,7 +27,12 @@ from unmask.families import BodySettings
 from unmask.families.checkpoints import allennlp, hub, huggingface
 from unmask.families.checkpoints.check import check_checksums
 from unmask.families.checkpoints.config_file import check_files
-from unmask.families.checkpoints.sentence_files import encoder_folder, read_cross_encoder, warn_of_classifier
+from unmask.families.checkpoints.sentence_files import (
+    encoder_folder,
+    read_cross_encoder,
+    static_folder,
+    warn_of_classifier,
+)
 from unmask.families.format import Pretrained
 from unmask.nn.encoders.downstream import DownstreamSettings
 from unmask.objectives import OBJECTIVES
@@ -95,6 +100,12 @@ def find(source: str | Path, *, allow_pickle: bool = False) -> Path:
             remedy=f"name one of them, such as the last one, {last}",
         )
     if path.is_dir():
+        if static_folder(path) is not None:
+            raise UserError(
+                "a static encoder has vectors of tokens alone, and no layers",
+                file=path,
+                remedy="name the model it was made of",
+            )
         check_files(path)
         raise UserError(
             "neither a run with a finished model nor a directory of Hugging Face's or AllenNLP's files", file=path

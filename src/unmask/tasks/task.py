@@ -368,6 +368,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """Return whether training examples are each other's negatives, so that larger steps teach more."""
         return False
 
+    def needs_others(self, examples: Sequence[Any]) -> bool:
+        """Return whether training examples have no other negatives, so that one alone teaches nothing."""
+        return False
+
     def examples_per_sample(self, examples: Sequence[Any]) -> float:
         """Return how many training examples are one sample, on average."""
         return 1.0

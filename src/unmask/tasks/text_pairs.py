@@ -108,7 +108,7 @@ class PairTask(RowTask, frozen=True, kw_only=True):
         Raises:
             UserError: no text is a negative for another one.
         """
-        if self.contrasts(examples) and not examples[0].negatives:
+        if self.needs_others(examples):
             for name, which in (("text", "first"), ("text_b", "second")):
                 if len({row.values[name] for row in examples}) < 2:
                     raise UserError(
@@ -121,6 +121,10 @@ class PairTask(RowTask, frozen=True, kw_only=True):
     def contrasts(self, examples: Sequence[Row]) -> bool:
         """See `Task`."""
         return True
+
+    def needs_others(self, examples: Sequence[Row]) -> bool:
+        """See `Task`."""
+        return self.contrasts(examples) and not examples[0].negatives
 
     def identities(self, examples: Sequence[Row]) -> Identities:
         """See `Task`: of the pairs, which several rows have with different negatives."""

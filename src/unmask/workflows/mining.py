@@ -62,12 +62,14 @@ class Searched:
     Attributes:
         queries: the queries, each once.
         positives: numbers of the documents that belong to each query.
+        identical: for each query the number of the document that is the query itself (see `Collection`), or `ABSENT`.
         texts: returns the texts of all documents.
         number: number of these.
     """
 
     queries: Sequence[str]
     positives: Sequence[Sequence[int]]
+    identical: Sequence[int]
     texts: Callable[[], Iterator[str]]
     number: int
 
@@ -217,7 +219,9 @@ def find_negatives(
     for query, (best, positives) in enumerate(zip(candidates, searched.positives, strict=True)):
         excluded = {searched.queries[query], *(texts[document] for document in positives)}
         others = [
-            (document, score) for document, score in best if texts[document].strip() and texts[document] not in excluded
+            (document, score)
+            for document, score in best
+            if texts[document].strip() and texts[document] not in excluded and document != searched.identical[query]
         ]
         below = _distinct([document for document, score in others if score <= highest[query]], texts)
         above, total = above + sum(score > highest[query] for _, score in others), total + len(others)
@@ -242,7 +246,11 @@ def draw_easy(searched: Searched, mined: Sequence[Sequence[int]], number: int) -
     drawn = list[list[int]]()
     for query, (candidates, hard, positives) in enumerate(zip(tried, mined, searched.positives, strict=True)):
         excluded = {searched.queries[query], *(texts[document] for document in (*hard, *positives))}
-        others = [document for document in candidates if texts[document].strip() and texts[document] not in excluded]
+        others = [
+            document
+            for document in candidates
+            if texts[document].strip() and texts[document] not in excluded and document != searched.identical[query]
+        ]
         drawn.append(_distinct(others, texts)[:number] if hard else [])
     return drawn
 
@@ -251,7 +259,9 @@ def add_scores(teacher: Predictor, tuples: Sequence[MinedExample], notes: list[s
     """Add the scores of a cross-encoder to tuples: a list, of the positive and of each negative."""
     passages = [[text for name, text in row.items() if name != "anchor"] for row in tuples]
     pairs = [(row["anchor"], text) for row, texts in zip(tuples, passages, strict=True) for text in texts]
-    scores = iter(score_pairs(teacher, pairs, notes))
+    own_notes = list[str]()
+    scores = iter(score_pairs(teacher, pairs, own_notes))
+    notes += [f"teacher: {note}" for note in summed(own_notes)]
     for row, texts in zip(tuples, passages, strict=True):
         row[SCORES] = [next(scores) for _ in texts]
 
@@ -290,11 +300,19 @@ def _read(
         refuse_idle(f"on the collection {name}", corpus=corpus, columns=columns, format=format, encoding=encoding)
         collection = read_collection(str(sources[0]))
         notes += collection.notes
-        judged = zip(collection.queries, collection.judgments, strict=True)
-        present = [(query, of.documents[(of.grades > 0) & (of.documents != ABSENT)].tolist()) for query, of in judged]
-        present = [(query, numbers) for query, numbers in present if numbers]
-        searched = [query for query, _ in present]
-        return Searched(searched, [numbers for _, numbers in present], collection.texts, len(collection.ids))
+        judged = zip(collection.queries, collection.judgments, collection.identical, strict=True)
+        relevant = [
+            (query, of.documents[(of.grades > 0) & (of.documents != ABSENT)].tolist(), itself)
+            for query, of, itself in judged
+        ]
+        relevant = [row for row in relevant if row[1]]
+        return Searched(
+            [query for query, _, _ in relevant],
+            [numbers for _, numbers, _ in relevant],
+            [itself for _, _, itself in relevant],
+            collection.texts,
+            len(collection.ids),
+        )
     pairs = _pairs(sources, columns, format, notes)
     if not pairs or "text_b" not in pairs[0].values:
         raise UserError(
@@ -311,8 +329,8 @@ def _read(
         if "text_b" in row.values:
             raise UserError("the texts of the corpus are pairs", file=row.file, line=row.line, remedy="name one column")
         documents.setdefault(row.values["text"], len(documents))
-    relevant = [[*positives] for positives in queries.values()]
-    return Searched([*queries], relevant, lambda: iter(documents), len(documents))
+    positives = [[*numbers] for numbers in queries.values()]
+    return Searched([*queries], positives, [ABSENT] * len(queries), lambda: iter(documents), len(documents))
 
 
 def _pairs(

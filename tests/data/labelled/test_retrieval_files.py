@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 
 from unmask.data.labelled.labelled_file import read_rows
-from unmask.data.labelled.retrieval_files import Ranking, find_collection, read_collection, read_run, write_run
+from unmask.data.labelled.retrieval_files import (
+    check_run,
+    find_collection,
+    read_collection,
+    read_run,
+    write_run,
+)
 from unmask.support.errors import UserError
 
 HEADER = "query-id\tcorpus-id\tscore"
@@ -257,7 +263,7 @@ def test_runs_of_other_systems(make, tmp_path):
         spaced = read_collection(
             make(corpus_jsonl=lines([{"_id": "d 1", "text": "a"}]), qrels__test_tsv=f"{HEADER}\nq1\td 1\t1\n")
         )
-        write_run(path, spaced, [Ranking(np.array([0]), np.array([1.0]))], "x")
+        check_run(path, spaced)
 
 
 def test_ids_are_read_as_id_too(make):

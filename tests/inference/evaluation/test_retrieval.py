@@ -245,9 +245,28 @@ def test_a_cross_encoder_needs_a_first_stage(collection, encoder, reranker):
         evaluate(reranker, collection, **HERE)
     with pytest.raises(UserError, match="documents that another system has found"):
         evaluate(reranker, collection, first_stage=reranker, **HERE)
-    short = evaluate(reranker, collection, first_stage=encoder, depth=2, **HERE)
+    with pytest.raises(UserError, match="dimensions has no effect: no model makes vectors of texts"):
+        evaluate(reranker, collection, first_stage="bm25", dimensions=4, **HERE)
+    short = evaluate(reranker, collection, first_stage=encoder, depth=2, dimensions=8, **HERE)
     assert [*short["by_depth"]] == ["first stage", "2 reranked"]
     assert short["by_depth"]["first stage"]["milliseconds_per_query"] < short["milliseconds_per_query"]
+
+
+def test_what_cannot_be_is_refused_before_anything_is_computed(collection, encoder, reranker, tmp_path, monkeypatch):
+    monkeypatch.setattr(retrieval, "_rank", lambda *given, **more: pytest.fail("computed"))
+    for system, options, message in (
+        (encoder, {"against": reranker}, "documents that another system has found"),
+        (encoder, {"against": "bm25", "first_stage": "bm25"}, "first_stage has no effect"),
+        (encoder, {"against": "nothing"}, "no directory 'nothing'"),
+        ("bm25", {"dimensions": 4}, "dimensions has no effect"),
+    ):
+        with pytest.raises(UserError, match=message):
+            evaluate(system, collection, **options, **HERE)
+    spaced = shutil.copytree(collection, tmp_path / "spaced")
+    with (spaced / "corpus.jsonl").open("a") as corpus:
+        corpus.write('{"_id": "a b", "text": "rain"}\n')
+    with pytest.raises(UserError, match="the id 'a b' has a space"):
+        evaluate("bm25", spaced, run_file=tmp_path / "a.run", **HERE)
 
 
 def test_from_the_command_line(collection, encoder, capsys):

@@ -417,21 +417,26 @@ def _score(text: str, path: str | Path, line: int) -> float:
     return value
 
 
+def check_run(path: Path, collection: Collection) -> None:
+    """Check that all queries and documents can be named in a run.
+
+    Raises:
+        UserError: an id has a space, which divides the columns.
+    """
+    names = (*collection.query_ids, *collection.ids)
+    if spaced := next((name for name in names if len(name.split()) != 1), None):
+        raise UserError(f"the id '{spaced}' has a space, so that it cannot be in a run", file=path)
+
+
 def write_run(path: Path, collection: Collection, rankings: Sequence[Ranking], name: str) -> None:
     """Write rankings as a run of trec_eval.
 
     Args:
         path: the file; it is replaced.
-        collection: what was searched.
+        collection: what was searched; see `check_run`.
         rankings: one for each query.
         name: name of the system.
-
-    Raises:
-        UserError: an id has a space, which divides the columns.
     """
-    names = (*collection.query_ids, *(collection.ids[number] for of in rankings for number in of.documents.tolist()))
-    if spaced := next((name for name in names if not name or len(name.split()) != 1), None):
-        raise UserError(f"the id '{spaced}' has a space, so that it cannot be in a run", file=path)
     tag = re.sub(r"\s+", "-", name) or "unmask"
     lines = (
         f"{query} Q0 {collection.ids[document]} {rank} {score!r} {tag}\n"

@@ -134,24 +134,15 @@ def evaluate(
     machine = choose_machine(device, precision)
     display = Display(quiet=quiet)
     collection = next((source for source in files if suite is None and find_collection(source)), None)
-    whole = partial(open_predictor, machine=machine, display=display, allow_pickle=allow_pickle)
-
-    def load(source: str | Path) -> Predictor:
-        predictor = whole(source)
-        reranks = collection is not None and predictor.model.task is not None and predictor.model.task.reranks
-        return predictor if reranks else predictor.with_dimensions(dimensions)
-
+    load = partial(open_predictor, machine=machine, display=display, allow_pickle=allow_pickle)
     systems = [str(system) for system in (model, against, first_stage) if system]
-    searches = [system == BM25 or is_run(system) for system in systems]
-    if collection is None and suite is None and any(searches):
+    if collection is None and suite is None and any(system == BM25 or is_run(system) for system in systems):
         raise no_collection(files[0]) if files else UserError("a search is evaluated on a collection", remedy=LAYOUT)
     if collection is not None:
         if len(sources) > 1:
             raise UserError("a search is evaluated on one collection at a time", file=collection)
         reason = ": this is a collection for search, not labeled examples or text"
         refuse_idle(reason, **labelled | {"against": None} | options.changed())
-        if all(searches):
-            refuse_idle(": no model makes vectors", dimensions=dimensions)
         if run_file is not None:
             check_file(Path(run_file), "run_file")
             refuse_input(Path(run_file), collection_files(collection), "run_file")
@@ -159,12 +150,19 @@ def evaluate(
                 refuse_input(Path(run_file), [system] if system else [], "run_file", name)
         with only_writer(None if run_file is None else Path(run_file), "run_file"):
             result = evaluate_retrieval(
-                model, collection, load=load, against=against, first_stage=first_stage, depth=depth, run_file=run_file
+                model,
+                collection,
+                load=load,
+                against=against,
+                first_stage=first_stage,
+                depth=depth,
+                run_file=run_file,
+                dimensions=dimensions,
             )
         return _finished(result, start, display)
     reason = f": {argument('data')} is no directory with {CORPUS}"
     refuse_idle(reason, first_stage=first_stage, depth=depth, run_file=run_file)
-    predictor = load(model)
+    predictor = load(model).with_dimensions(dimensions)
     if predictor.model.task is None:
         refuse_idle(": the model is not fine-tuned, and the data is no collection for search", dimensions=dimensions)
     if suite is not None:
@@ -177,7 +175,7 @@ def evaluate(
                 sources,
                 columns=columns,
                 kind=format,
-                against=load(against) if against else None,
+                against=load(against).with_dimensions(dimensions) if against else None,
                 errors=errors,
                 trained_on=as_sources(trained_on, encoding),
                 metrics=as_texts(metrics),

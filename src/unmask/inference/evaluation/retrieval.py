@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from unmask.data.labelled.retrieval_files import Collection, Ranking, read_collection, read_run, write_run
+from unmask.data.labelled.retrieval_files import Collection, Ranking, check_run, read_collection, read_run, write_run
 from unmask.inference.predictor import Predictor
 from unmask.inference.search import (
     Bm25,
@@ -80,8 +80,9 @@ def evaluate_retrieval(
     first_stage: str | Path | None = None,
     depth: int | None = None,
     run_file: str | Path | None = None,
+    dimensions: int | None = None,
 ) -> dict[str, Any]:
-    """Evaluate a system on a collection.
+    """Evaluate a system on a collection; whatever can be checked is checked before anything is computed.
 
     Args:
         model: a model, `BM25`, or a run file. A cross-encoder reranks the first stage, and so does a model of late
@@ -92,6 +93,7 @@ def evaluate_retrieval(
         first_stage: likewise, but no cross-encoder.
         depth: number of documents that are ranked for each query; None: `DEPTH`, or `RERANKED`.
         run_file: run file to write.
+        dimensions: number of first dimensions of vectors of texts that are compared; None: all.
 
     Returns:
         `{task, metrics, intervals, examples, documents, milliseconds_per_query, indexing_seconds, notes}`, with the
@@ -99,19 +101,20 @@ def evaluate_retrieval(
         of the second system and the `differences` of `intervals.differences`.
 
     Raises:
-        UserError: the collection is malformed, a model neither makes vectors nor reranks, or a first stage is missing
-            or has no effect.
+        UserError: the collection is malformed, a model neither makes vectors nor reranks, a first stage is missing, it
+            or `dimensions` has no effect, or an id cannot be in a run.
     """
     check_count("depth", depth)
     collection = read_collection(data)
+    if run_file is not None:
+        check_run(Path(run_file), collection)
     count = len(collection.queries)
 
-    ranked_by = partial(_rank, collection, load=load, depth=depth)
+    models = _open(load, model, against, first_stage, dimensions)
+    ranked_by = partial(_rank, collection, models, depth=depth)
     first = None if first_stage is None else ranked_by(first_stage, first=None)
     ranked = ranked_by(model, first=first)
     other = None if against is None else ranked_by(against, first=first)
-    if not ranked.by_depth and not (other and other.by_depth):
-        refuse_idle(": no model reranks what it finds", first_stage=first_stage)
     measure = measure_rankings(collection, ranked.rankings)
     notes = [*collection.notes, *ranked.notes]
     result: dict[str, Any] = {
@@ -137,21 +140,51 @@ def evaluate_retrieval(
     return result | {"notes": [*map(str, notes)]}
 
 
+def _open(
+    load: Callable[[str | Path], Predictor],
+    model: str | Path,
+    against: str | Path | None,
+    first_stage: str | Path | None,
+    dimensions: int | None,
+) -> dict[str, Predictor]:
+    """Return the models among systems, by their names; the arguments are those of `evaluate_retrieval`."""
+    named = [str(system) for system in (model, against) if system is not None]
+    systems = dict.fromkeys([*named, *([] if first_stage is None else [str(first_stage)])])
+    models = {name: load(name) for name in systems if name != BM25 and not is_run(name)}
+    tasks = {name: predictor.model.task for name, predictor in models.items()}
+    readers = {name for name, task in tasks.items() if task is not None and task.reranks}
+    if readers and (first_stage is None or str(first_stage) in readers):
+        raise UserError(
+            "a cross-encoder orders documents that another system has found",
+            remedy=f"pass {argument('first_stage', BM25)}, a run file, or a model that makes vectors",
+        )
+    late = {name for name, task in tasks.items() if task is not None and task.vectors.tokens is not None}
+    if not {*named} & (readers | late):
+        refuse_idle(": no model reranks what it finds", first_stage=first_stage)
+    sparse = {name for name, task in tasks.items() if task is not None and task.vectors.sparse}
+    embedders = models.keys() - readers - late - sparse
+    for name in embedders:
+        check_vectors(models[name])
+    if not embedders:
+        refuse_idle(": no model makes vectors of texts", dimensions=dimensions)
+    return models | {name: models[name].with_dimensions(dimensions) for name in embedders}
+
+
 def _rank(
     collection: Collection,
+    models: Mapping[str, Predictor],
     system: str | Path,
     *,
-    load: Callable[[str | Path], Predictor],
     depth: int | None,
     first: Ranked | None,
 ) -> Ranked:
-    """Return what a system ranks; see `evaluate_retrieval`."""
+    """Return what a system, which may be one of `models`, ranks; see `evaluate_retrieval`."""
     if is_run(system):
         rankings, notes = read_run(system, collection)
         return Ranked([cut(ranking, depth) for ranking in rankings], notes=tuple(notes))
     if str(system) == BM25:
         return rank_by_bm25(collection, depth or DEPTH)
-    predictor = load(system)
+    predictor = models[str(system)]
     task = predictor.model.task
     if task is not None and task.vectors.sparse:
         return rank_by_sparse_vectors(predictor, collection, depth or DEPTH)
@@ -159,14 +192,9 @@ def _rank(
         if first is None:
             return rank_by_token_vectors(predictor, collection, depth or DEPTH)
         return rerank(partial(score_by_tokens, predictor, {}), collection, first, depth or RERANKED)
-    if task is None or not task.reranks:
-        return rank_by_vectors(predictor, collection, depth or DEPTH)
-    if first is None:
-        raise UserError(
-            "a cross-encoder orders documents that another system has found",
-            remedy=f"pass {argument('first_stage', BM25)}, a run file, or a model that makes vectors",
-        )
-    return rerank(partial(score_by_reading, predictor), collection, first, depth or RERANKED)
+    if first is not None and task is not None and task.reranks:
+        return rerank(partial(score_by_reading, predictor), collection, first, depth or RERANKED)
+    return rank_by_vectors(predictor, collection, depth or DEPTH)
 
 
 def is_run(system: str | Path) -> bool:

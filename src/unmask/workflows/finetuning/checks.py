@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from unmask.data.batches.masking import WHOLE_TEXT
+from unmask.data.labelled.negatives import COLUMN
 from unmask.model.model import Model
 from unmask.nn.encoders.downstream import DownstreamSettings, resolve_layers
 from unmask.nn.encoders.encoder import Encoder
@@ -13,6 +17,16 @@ from unmask.support.errors import UserError
 from unmask.support.messages import argument, call, setting
 from unmask.tasks.rows import TextTask
 from unmask.tasks.task import Task
+from unmask.training.settings import BatchSettings
+
+
+def check_step(batch: BatchSettings, task: Task, examples: Sequence[Any]) -> None:
+    """Raise an error if steps are of a single example, and nothing is learned from one alone."""
+    if batch.sequences == 1 and task.needs_others(examples):
+        raise UserError(
+            f"with {setting('batch.sequences', 1)} no text is a negative for another one, so that nothing is learned",
+            remedy=f"pass 2 or more, or give negatives ({COLUMN})",
+        )
 
 
 def check_effects(recipe: FinetuningRecipe, body: Encoder, teacher: Teacher | None = None) -> None:

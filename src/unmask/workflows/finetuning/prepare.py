@@ -31,7 +31,7 @@ from unmask.tasks.holding_out import DEV_SHARE, ENOUGH
 from unmask.tasks.task import Framed, Task
 from unmask.training.machine import Machine
 from unmask.training.runs.display import Display
-from unmask.workflows.finetuning.checks import check_difference, check_downstream, check_effects
+from unmask.workflows.finetuning.checks import check_difference, check_downstream, check_effects, check_step
 from unmask.workflows.finetuning.examples import Examples, describe_absent, drawn, frame_examples, read_examples
 from unmask.workflows.finetuning.job import FewLabels, FinetuningJob, InitialModel, defaults, few_labels, task_defaults
 
@@ -357,6 +357,7 @@ def _resolve(
     if recipe.task.length > base.encoder.longest:
         raise UserError(f"length {recipe.task.length} exceeds the {base.encoder.longest} positions of the model")
     check_effects(recipe, base.encoder)
+    check_step(recipe.batch, recipe.task, data.train)
     task = recipe.task.settle(data.train, data.labels).with_pooling(base.pooling)
     return msgspec.structs.replace(recipe, task=task)
 

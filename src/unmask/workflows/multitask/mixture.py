@@ -45,7 +45,7 @@ from unmask.tasks import TASKS, AnyTask
 from unmask.training.machine import Machine
 from unmask.training.runs.display import Display
 from unmask.training.settings import TrainingSettings
-from unmask.workflows.finetuning.checks import check_effects
+from unmask.workflows.finetuning.checks import check_effects, check_step
 from unmask.workflows.finetuning.examples import Examples, read_examples
 from unmask.workflows.finetuning.job import InitialModel, LabelledFiles, defaults
 from unmask.workflows.finetuning.prepare import Prepared, asked_task, assemble, load_initial
@@ -248,6 +248,7 @@ def _resolve(
                 remedy="set a smaller length in its settings",
             )
         check_effects(recipe.single(task), base.encoder)
+        check_step(recipe.batch, task, examples[name].train)
         tasks[name] = task.settle(examples[name].train, examples[name].labels).with_pooling(base.pooling)
     return msgspec.structs.replace(recipe, tasks=tasks)
 
