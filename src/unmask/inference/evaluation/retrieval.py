@@ -2,6 +2,7 @@
 
 Input: a collection in BEIR's layout. Output: metrics as trec_eval defines them, with intervals over queries, the time
 that a query takes, and a run file. A reranker orders the best documents of a first stage, which is one of the others.
+The rankings of two systems can be fused.
 
 Vectors are compared exactly. The documents are read and embedded in blocks, so that neither their texts nor their
 vectors need to fit into memory. Times are of a single measurement, for all queries together, and those of vectors
@@ -50,6 +51,8 @@ RERANKED = 100
 """Number of documents that are reranked for each query."""
 DEPTHS = (10, 20, 50, 100, 200, 500)
 """Smaller numbers of documents for which quality and time of a reranker are told, too."""
+FUSED = 60
+"""The constant of reciprocal rank fusion (Cormack et al. 2009, section 3)."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,7 @@ def evaluate_retrieval(
     load: Callable[[str | Path], Predictor],
     against: str | Path | None = None,
     first_stage: str | Path | None = None,
+    fuse_with: str | Path | None = None,
     depth: int | None = None,
     run_file: str | Path | None = None,
     dimensions: int | None = None,
@@ -91,6 +95,7 @@ def evaluate_retrieval(
         load: opens a model.
         against: a second system, evaluated on the same queries.
         first_stage: likewise, but no cross-encoder.
+        fuse_with: a system whose rankings are fused with those of `model`; see `fuse`.
         depth: number of documents that are ranked for each query; None: `DEPTH`, or `RERANKED`.
         run_file: run file to write.
         dimensions: number of first dimensions of vectors of texts that are compared; None: all.
@@ -110,11 +115,15 @@ def evaluate_retrieval(
         check_run(Path(run_file), collection)
     count = len(collection.queries)
 
-    models = _open(load, model, against, first_stage, dimensions)
+    systems = [str(system) for system in (model, fuse_with, against) if system is not None]
+    models = _open(load, systems, first_stage, dimensions)
     ranked_by = partial(_rank, collection, models, depth=depth)
     first = None if first_stage is None else ranked_by(first_stage, first=None)
     ranked = ranked_by(model, first=first)
+    second = None if fuse_with is None else ranked_by(fuse_with, first=first)
     other = None if against is None else ranked_by(against, first=first)
+    if second is not None:
+        ranked = fuse(collection, ranked, second, depth or DEPTH)
     measure = measure_rankings(collection, ranked.rankings)
     notes = [*collection.notes, *ranked.notes]
     result: dict[str, Any] = {
@@ -131,26 +140,27 @@ def evaluate_retrieval(
     if ranked.by_depth:
         result["by_depth"] = ranked.by_depth
     if other is not None:
-        second = measure_rankings(collection, other.rankings)
+        other_measure = measure_rankings(collection, other.rankings)
         result["against"] = {
             "model": str(against),
-            "metrics": measure_all(second, count),
-            "differences": differences(measure, second, count),
+            "metrics": measure_all(other_measure, count),
+            "differences": differences(measure, other_measure, count),
         }
     return result | {"notes": [*map(str, notes)]}
 
 
 def _open(
     load: Callable[[str | Path], Predictor],
-    model: str | Path,
-    against: str | Path | None,
+    systems: Sequence[str],
     first_stage: str | Path | None,
     dimensions: int | None,
 ) -> dict[str, Predictor]:
-    """Return the models among systems, by their names; the arguments are those of `evaluate_retrieval`."""
-    named = [str(system) for system in (model, against) if system is not None]
-    systems = dict.fromkeys([*named, *([] if first_stage is None else [str(first_stage)])])
-    models = {name: load(name) for name in systems if name != BM25 and not is_run(name)}
+    """Return the models among `systems` and the first stage of their rerankers, by their names.
+
+    The other arguments are those of `evaluate_retrieval`.
+    """
+    every = dict.fromkeys([*systems, *([] if first_stage is None else [str(first_stage)])])
+    models = {name: load(name) for name in every if name != BM25 and not is_run(name)}
     tasks = {name: predictor.model.task for name, predictor in models.items()}
     readers = {name for name, task in tasks.items() if task is not None and task.reranks}
     if readers and (first_stage is None or str(first_stage) in readers):
@@ -159,7 +169,7 @@ def _open(
             remedy=f"pass {argument('first_stage', BM25)}, a run file, or a model that makes vectors",
         )
     late = {name for name, task in tasks.items() if task is not None and task.vectors.tokens is not None}
-    if not {*named} & (readers | late):
+    if not {*systems} & (readers | late):
         refuse_idle(": no model reranks what it finds", first_stage=first_stage)
     sparse = {name for name, task in tasks.items() if task is not None and task.vectors.sparse}
     embedders = models.keys() - readers - late - sparse
@@ -373,6 +383,22 @@ def rerank(
     if first.seconds is None:
         notes.append("milliseconds per query are those of reranking alone, as the first stage is a run file")
     return Ranked(reranked, seconds, indexing, (*first.notes, *summed(notes)), by_depth)
+
+
+def fuse(collection: Collection, one: Ranked, other: Ranked, depth: int) -> Ranked:
+    """Rank the documents of two systems by the sum of 1 / (`FUSED` + rank): reciprocal rank fusion.
+
+    A document that a system does not rank gets nothing from it. The systems' scores, whose scales differ, are not read.
+    """
+    rankings = []
+    for query, both in enumerate(zip(one.rankings, other.rankings, strict=True)):
+        documents, places = np.unique(np.concatenate([of.documents for of in both]), return_inverse=True)
+        shares = np.concatenate([1 / (FUSED + 1 + np.arange(len(of.documents))) for of in both])
+        scores = np.bincount(places, shares, len(documents)).astype(np.float32)
+        rankings.append(cut(collection.rank(query, documents, scores), depth))
+    unknown = one.seconds is None or other.seconds is None
+    seconds = None if unknown else (one.seconds or 0.0) + (other.seconds or 0.0)
+    return Ranked(rankings, seconds, one.indexing + other.indexing, (*one.notes, *other.notes))
 
 
 def _described(collection: Collection, rankings: Sequence[Ranking], seconds: float | None) -> dict[str, float]:
