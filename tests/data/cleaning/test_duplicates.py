@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from unmask.data.cleaning import duplicates
-from unmask.data.cleaning.duplicates import AGAIN, EQUAL, KEPT, NEAR, find_duplicates, find_repeated_lines
+from unmask.data.cleaning.duplicates import AGAIN, EQUAL, KEPT, NEAR, equal_keys, find_duplicates, find_repeated_lines
 from unmask.data.cleaning.store import BANDS, Store, StoreWriter, bands
 from unmask.data.labelled.duplicates import similarity
 from unmask.data.labelled.folding import fold
@@ -42,9 +42,40 @@ def test_texts_are_those_that_were_stored(tmp_path):
     assert list(store.texts()) == texts == [store.text(number) for number in range(len(store))]
 
 
-@pytest.mark.parametrize("block", [1 << 22, 7])
-def test_the_first_of_equal_documents_stays(tmp_path, monkeypatch, block):
-    monkeypatch.setattr(duplicates, "BLOCK", block)
+@pytest.mark.seeds(20)
+def test_equal_keys_are_together_and_each_source_is_read_twice(tmp_path, monkeypatch, seed):
+    """However many parts there are: time grows with the number of keys alone."""
+    rng = np.random.default_rng(seed)
+    monkeypatch.setattr(duplicates, "PART", int(rng.integers(1, 100)))
+    sizes = rng.integers(0, 200, int(rng.integers(1, 5)))
+    keys = [rng.integers(0, rng.choice([5, 500, 1 << 63]), size, dtype=np.uint64) for size in sizes]
+    chosen, read = [rng.random(size) < rng.choice([0, 0.5, 1]) for size in sizes], []
+    store = Store(tmp_path, 0)
+    store.sources = len(keys)
+
+    def keys_of(index):
+        read.append(index)
+        return keys[index]
+
+    rows = {}
+    for row, (key, is_chosen) in enumerate(zip(np.concatenate(keys), np.concatenate(chosen), strict=True)):
+        if is_chosen:
+            rows.setdefault(int(key), []).append(row)
+    found = {}
+    for equal in equal_keys(store, keys_of, lambda index: chosen[index], sum(sizes)):
+        firsts = equal.spread(equal.rows)
+        for key, row, is_first, first in zip(equal.keys, equal.rows, equal.is_first, firsts, strict=True):
+            assert is_first == (int(key) not in found) == (row == first)
+            found.setdefault(int(key), []).append(int(row))
+            assert first == found[int(key)][0]
+    assert found == rows
+    assert read == [*range(len(keys))] * 2
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("part", [1 << 22, 7])
+def test_the_first_of_equal_documents_stays(tmp_path, monkeypatch, part):
+    monkeypatch.setattr(duplicates, "PART", part)
     texts = ["a cat sat", "A cat, sat!", "b", "a cat sat", "a dog sat", "!?", "b", ""]
     store = stored(tmp_path, texts[:4], texts[4:])
     found = find_duplicates(store, similarity=None)
@@ -54,7 +85,7 @@ def test_the_first_of_equal_documents_stays(tmp_path, monkeypatch, block):
 @pytest.mark.parametrize("similar", [0.9, 0.8])
 def test_D15_planted_near_duplicates_are_found_and_others_stay(tmp_path, monkeypatch, prose, similar):
     """Recall of pairs above the similarity, and precision: nothing else is dropped."""
-    monkeypatch.setattr(duplicates, "BLOCK", 100)
+    monkeypatch.setattr(duplicates, "PART", 100)
     rng = random.Random(0)
     originals = [prose(number, lines=rng.randint(2, 8)) for number in range(COUNT)]
     copies = [altered(text, similar + 0.03, rng) for text in originals]
@@ -99,9 +130,9 @@ def test_groups_keep_their_first_document_by_way_of_others(tmp_path, prose):
     assert found.tolist() == [KEPT, KEPT, NEAR, NEAR, NEAR, NEAR, KEPT, EQUAL, KEPT]
 
 
-@pytest.mark.parametrize("block", [1 << 22, 2])
-def test_the_first_of_equal_lines_stays(tmp_path, monkeypatch, block):
-    monkeypatch.setattr(duplicates, "BLOCK", block)
+@pytest.mark.parametrize("part", [1 << 22, 2])
+def test_the_first_of_equal_lines_stays(tmp_path, monkeypatch, part):
+    monkeypatch.setattr(duplicates, "PART", part)
     store = stored(tmp_path, ["Home\n\nA cat.\n\nHome", "home\n\nA dog."], ["A cat.\n\nA cow.", "A pig."])
     dropped = np.array([KEPT, KEPT, KEPT, EQUAL], np.uint8)
     removed = np.zeros(8, np.uint8)

@@ -35,9 +35,9 @@ def test_passages_are_the_same_in_every_document(prose):
     assert len(passage_keys(" ".join(text.split()[: WORDS - 1]))) == 0
 
 
-@pytest.mark.parametrize("block", [1 << 22, 50])
-def test_documents_of_repeated_passages_are_found(tmp_path, prose, monkeypatch, block):
-    monkeypatch.setattr(duplicates, "BLOCK", block)
+@pytest.mark.parametrize("part_size", [1 << 22, 50])
+def test_documents_of_repeated_passages_are_found(tmp_path, prose, monkeypatch, part_size):
+    monkeypatch.setattr(duplicates, "PART", part_size)
     long = f"{prose(1, lines=12)}\n\n{prose(2, lines=12)}"
     part, mostly, partly = prose(2, lines=12), f"{prose(1, lines=12)} {prose(3, lines=3)}", prose(4, lines=12)
     partly = f"{partly} {' '.join(prose(1).split()[:80])}"
@@ -85,9 +85,9 @@ def marked(store, rule, dropped=None):
     return [line for line, mark in zip(lines, removed, strict=True) if mark]
 
 
-@pytest.mark.parametrize("block", [1 << 22, 7])
-def test_lines_on_many_pages_of_a_host_are_found(tmp_path, monkeypatch, block):
-    monkeypatch.setattr(duplicates, "BLOCK", block)
+@pytest.mark.parametrize("part_size", [1 << 22, 7])
+def test_lines_on_many_pages_of_a_host_are_found(tmp_path, monkeypatch, part_size):
+    monkeypatch.setattr(duplicates, "PART", part_size)
     store = stored(
         tmp_path,
         pages("a.example", 6, "Menu", "Twice", "Twice"),

@@ -14,8 +14,8 @@ templates and parts of longer documents. There repeated passages are cut out; he
 as a whole or stays, so that no sentence is torn. A passage whose first document was dropped for that counts as new:
 rather is something kept twice than lost. Documents with fewer than `FEWEST` such passages, about 80 words, all stay.
 
-Memory is bounded: keys are sorted `BLOCK` at a time, each time those with the same remainder, which are read from the
-disk again for each block; beside these there are 16 bytes for each document.
+Memory is bounded, and time grows with the number of keys alone: they are divided on the disk by their remainders, and
+each part, of about `PART` keys, is sorted in memory; beside it there are 16 bytes for each document.
 
 **Boilerplate**: lines that are on many pages of a host, such as menus and notices, are removed from all of them: those
 on at least `min_pages` pages of a host that are at least `min_share` of its pages. Documents without an address have no
@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
+from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
@@ -37,6 +38,7 @@ from unmask.data.corpus.hashes import mixed
 from unmask.data.labelled.duplicates import SIMILAR, ngram_hashes
 from unmask.data.labelled.folding import fold
 from unmask.support.arrays import create_map
+from unmask.support.durable import create, named
 
 EQUAL, NEAR, REPEATED = 1, 2, 3
 """What is known of a document that does not stay: it equals an earlier one, is in the group of an earlier one, or
@@ -45,8 +47,9 @@ AGAIN = 2
 """What is known of a line that occurred before."""
 FEWEST = 8
 """Number of compared passages of a document from which on their share counts."""
-BLOCK = 1 << 22
+PART = 1 << 19
 """Number of keys that are sorted at a time."""
+_KEY = np.dtype([("key", "<u8"), ("row", "<i8")])
 KEPT = 0
 """What is known of a document, or of a line, that stays."""
 
@@ -259,21 +262,38 @@ def equal_keys(
         is_chosen: returns which of them are compared, (rows,) bool.
         total: number of rows of all sources.
     """
-    blocks = 1 + total // BLOCK
-    for block in range(blocks):
-        keys, rows, start = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)], 0
+    parts = 1 + total // PART
+
+    def chosen() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield chosen keys with their rows, `PART` at a time, in the order of their parts, and where these end."""
+        first = 0
         for index in range(store.sources):
-            values = np.asarray(keys_of(index))
-            chosen = np.flatnonzero((values % np.uint64(blocks) == block) & is_chosen(index))
-            keys.append(values[chosen])
-            rows.append(chosen + start)
-            start += len(values)
-        together = np.concatenate(keys)
-        order = np.argsort(together, kind="stable")
-        ordered = together[order]
+            keys, is_compared = keys_of(index), is_chosen(index)
+            for start in range(0, len(keys), PART):
+                rows = start + np.flatnonzero(is_compared[start : start + PART])
+                of_part = (keys[rows] % np.uint64(parts)).astype(np.int64)
+                rows = rows[np.argsort(of_part, kind="stable")]
+                together = np.empty(len(rows), _KEY)
+                together["key"], together["row"] = keys[rows], rows + first
+                yield together, np.cumsum(np.bincount(of_part, minlength=parts))
+            first += len(keys)
+
+    ends = sum((ends for _, ends in chosen()), np.zeros(parts, np.int64))
+    path, places = store.folder / "keys.part", [0, *ends[:-1].tolist()]
+    with named(path), create(path) as file:
+        for together, in_order in chosen():
+            for part, (start, end) in enumerate(pairwise([0, *in_order.tolist()])):
+                if start < end:
+                    file.seek(places[part] * _KEY.itemsize)
+                    file.write(together[start:end].data)
+                    places[part] += end - start
+    for start, end in pairwise([0, *ends.tolist()]):
+        ordered = np.fromfile(path, _KEY, end - start, offset=start * _KEY.itemsize)
+        ordered = ordered[np.argsort(ordered["key"], kind="stable")]
         is_first = np.ones(len(ordered), bool)
-        is_first[1:] = ordered[1:] != ordered[:-1]
-        yield EqualKeys(ordered, np.concatenate(rows)[order], is_first)
+        is_first[1:] = ordered["key"][1:] != ordered["key"][:-1]
+        yield EqualKeys(ordered["key"], ordered["row"], is_first)
+    path.unlink()
 
 
 def bounds(store: Store, name: str) -> np.ndarray:
