@@ -193,8 +193,9 @@ def _prepare_runs():
     import_module("unmask.metrics.intervals").RESAMPLES = 100  # as in `conftest.py`, like the next lines
     import_module("unmask.training.machine").PEAK_SECONDS = 0.02
     os.fsync = lambda handle: None
-    if not torch.cuda.is_available():
-        torch.cuda.manual_seed_all = lambda seed: None
+    for backend in (torch.cuda, torch.xpu, torch.mtia):
+        if not backend.is_available():
+            backend.manual_seed_all = lambda seed: None
     import_module("unmask.support.capabilities").panels_multiply()  # found out in forks, and kept, as `products` is
     torch.optim.AdamW([torch.zeros(1, requires_grad=True)], fused=True).step()
 
