@@ -286,14 +286,10 @@ def _quick_exports():
 
 
 @pytest.fixture(autouse=True)
-def _seed():
+def _start():
+    """Seed torch, and undo what a command line in this process has set for processes that it starts."""
     torch.default_generator.manual_seed(0)
-
-
-@pytest.fixture(autouse=True)
-def _environment(monkeypatch):
-    """Undo what a command line that runs in this process sets for processes that it starts."""
-    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    os.environ.pop("PYTHONSAFEPATH", None)
 
 
 @pytest.fixture

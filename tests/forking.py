@@ -192,6 +192,7 @@ def _prepare_runs():
     import_module("unmask.training.runs.extras").Events.write = lambda events, metrics: None
     import_module("unmask.metrics.intervals").RESAMPLES = 100  # as in `conftest.py`, like the next lines
     import_module("unmask.training.machine").PEAK_SECONDS = 0.02
+    import_module("unmask.training.settings").COUNTED_STEPS = 8
     os.fsync = lambda handle: None
     for backend in (torch.cuda, torch.xpu, torch.mtia):
         if not backend.is_available():
