@@ -33,7 +33,7 @@ from unmask.nn.layers import linear
 from unmask.recipes.recipe import read_recipe
 from unmask.support.capabilities import emulates_bf16, products
 from unmask.support.settings import parse_overrides
-from unmask.training import calibration, machine
+from unmask.training import calibration, machine, settings
 from unmask.training.interrupt import Interrupted
 from unmask.training.loop import Trainer
 
@@ -46,8 +46,9 @@ for profile, examples in (("few", 15), ("exhaustive", 200)):
 hypothesis.settings.load_profile("few")
 sys.dont_write_bytecode = False  # assertions are rewritten once, not in each worker of each run
 torch.set_num_threads(1)
-if not torch.cuda.is_available():
-    torch.cuda.manual_seed_all = lambda seed: None  # keeps the text of the call stack, which takes a millisecond
+for backend in (torch.cuda, torch.xpu, torch.mtia):
+    if not backend.is_available():
+        backend.manual_seed_all = lambda seed: None  # keeps the text of the call stack, which takes a millisecond
 gc.disable()  # until all tests are collected, see below
 os.fsync = lambda handle: None  # tests kill processes, whose writes survive them; flushing takes milliseconds each
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
@@ -258,6 +259,7 @@ def _few_repetitions():
         patch.setattr(machine, "PEAK_SECONDS", 0.02)
         patch.setattr(calibration, "WARM_STEPS", 1)
         patch.setattr(calibration, "TIMED_STEPS", 2)
+        patch.setattr(settings, "COUNTED_STEPS", 8)
         yield
 
 
@@ -284,14 +286,10 @@ def _quick_exports():
 
 
 @pytest.fixture(autouse=True)
-def _seed():
+def _start():
+    """Seed torch, and undo what a command line in this process has set for processes that it starts."""
     torch.default_generator.manual_seed(0)
-
-
-@pytest.fixture(autouse=True)
-def _environment(monkeypatch):
-    """Undo what a command line that runs in this process sets for processes that it starts."""
-    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    os.environ.pop("PYTHONSAFEPATH", None)
 
 
 @pytest.fixture

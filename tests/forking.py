@@ -6,7 +6,8 @@ and streams, and ends as the system says. What happens before and while modules 
 `python -m unmask` itself.
 
 This file is also the program of the process that is forked: it imports what runs need, starts no thread, and forks once
-for each request. Where Linux's process descriptors are missing, each process is started by `subprocess`.
+for each request. It is itself a fork of one that has imported torch alone, which is forked for tests of how unmask is
+imported. Where Linux's process descriptors are missing, each process is started by `subprocess`.
 """
 
 import atexit
@@ -51,7 +52,7 @@ MODULES = (
 class Started:
     """A process, with the methods of `subprocess.Popen`."""
 
-    def __init__(self, words, *, env=None, cwd=None, stdin=None):
+    def __init__(self, words, *, env=None, cwd=None, stdin=None, imported="unmask"):
         """Start `python WORDS`: -m with a module, -c with a program, or a file, and their arguments.
 
         Args:
@@ -59,16 +60,15 @@ class Started:
             env: the environment, by default that of this process.
             cwd: the folder to start in, by default that of this process.
             stdin: the text on standard input, by default none.
+            imported: "unmask", or "torch" alone.
         """
         self.stdout, self.stderr, given = (tempfile.TemporaryFile() for _ in range(3))  # noqa: SIM115
         given.write((stdin or "").encode())
         given.seek(0)
-        self._reports, theirs = socket.socketpair()
-        with given, theirs:
-            streams = [file.fileno() for file in (given, self.stdout, self.stderr, theirs)]
-            socket.send_fds(_origin(), [b"!"], streams)
-            request = {"words": list(map(str, words)), "env": dict(env or os.environ), "cwd": str(cwd or Path.cwd())}
-            self._reports.sendall(json.dumps(request).encode() + b"\n")
+        request = {"words": list(map(str, words)), "env": dict(env or os.environ), "cwd": str(cwd or Path.cwd())}
+        with given:
+            streams = [file.fileno() for file in (given, self.stdout, self.stderr)]
+            self._reports = _request(_origin(imported), request, streams)
         self._reports.settimeout(START_SECONDS)
         self.pid, self.returncode = self._report(), None
 
@@ -126,6 +126,7 @@ def start(words, **options):
     with tempfile.TemporaryFile() as given:
         given.write((options.pop("stdin", None) or "").encode())
         given.seek(0)
+        options.pop("imported", None)
         piped = {"stdin": given, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         return subprocess.Popen([sys.executable, *map(str, words)], **piped, **options)
 
@@ -141,13 +142,28 @@ def run(words, *, timeout=240, **options):
     return subprocess.CompletedProcess(words, process.returncode, output.decode(), errors.decode())
 
 
+def _request(origin, request, streams):
+    """Ask a process to be forked, with these streams, and return the socket of its reports."""
+    reports, theirs = socket.socketpair()
+    with theirs:
+        socket.send_fds(origin, [b"!"], [*streams, theirs.fileno()])
+        reports.sendall(json.dumps(request).encode() + b"\n")
+    return reports
+
+
 @cache
-def _origin():
+def _origin(imported):
     """Start the process that is forked, once, and return the socket for requests; it ends with this process."""
     ours, theirs = socket.socketpair()
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
     with theirs:
-        environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        process = subprocess.Popen([sys.executable, "-P", __file__], stdin=theirs, env=environment)
+        if imported == "unmask":
+            words = ["-c", Path(__file__).read_text(), imported]
+            request = {"words": words, "env": environment, "cwd": str(Path.cwd())}
+            with _request(_origin("torch"), request, [theirs.fileno(), 1, 2]) as reports:
+                reports.recv(8)  # it was forked
+            return ours
+        process = subprocess.Popen([sys.executable, "-P", __file__, imported], stdin=theirs, env=environment)
 
     def end():
         ours.close()
@@ -157,23 +173,32 @@ def _origin():
     return ours
 
 
-def _prepare():
-    """Import what runs import, and what torch imports when it is first used, without starting a thread."""
-    for name in MODULES:
-        import_module(name)
+def _prepare(imported):
+    """Import torch, or all that runs import and what torch imports when it is first used, without starting a thread."""
     import torch
 
+    torch.set_num_threads(1)
+    if imported == "unmask":
+        _prepare_runs()
+    assert len(list(Path("/proc/self/task").iterdir())) == 1, "a fork has only one of the threads"
+
+
+def _prepare_runs():
+    import torch
+
+    for name in MODULES:
+        import_module(name)
     # TensorBoard takes longer than the steps of a run
     import_module("unmask.training.runs.extras").Events.write = lambda events, metrics: None
     import_module("unmask.metrics.intervals").RESAMPLES = 100  # as in `conftest.py`, like the next lines
     import_module("unmask.training.machine").PEAK_SECONDS = 0.02
+    import_module("unmask.training.settings").COUNTED_STEPS = 8
     os.fsync = lambda handle: None
-    if not torch.cuda.is_available():
-        torch.cuda.manual_seed_all = lambda seed: None
+    for backend in (torch.cuda, torch.xpu, torch.mtia):
+        if not backend.is_available():
+            backend.manual_seed_all = lambda seed: None
     import_module("unmask.support.capabilities").panels_multiply()  # found out in forks, and kept, as `products` is
-    torch.set_num_threads(1)
     torch.optim.AdamW([torch.zeros(1, requires_grad=True)], fused=True).step()
-    assert len(list(Path("/proc/self/task").iterdir())) == 1, "a fork has only one of the threads"
 
 
 def _serve(requests):
@@ -216,6 +241,7 @@ def _run(words, env, cwd):
     os.environ.clear()
     os.environ.update(env)
     os.chdir(cwd)
+    sys.path[:0] = filter(None, env.get("PYTHONPATH", "").split(os.pathsep))
     first, *rest = words
     if first == "-m":
         sys.argv = rest
@@ -246,8 +272,8 @@ def _end(error):
     os._exit(status or 0)
 
 
-def _main():
-    _prepare()
+def _main(imported):
+    _prepare(imported)
     gc.collect()
     gc.freeze()  # a collection in a fork would copy all of the memory
     request, error = _serve(socket.socket(fileno=os.dup(0))), None
@@ -259,4 +285,4 @@ def _main():
 
 
 if __name__ == "__main__":
-    _main()
+    _main(sys.argv[1])

@@ -27,8 +27,8 @@ class _Watch:
     act = None
 
 
-def _hook(event, args):
-    if not (event == "open" or event in CHANGES) or not isinstance(args[0], str | bytes | os.PathLike):
+def _hook(event, args, changes=CHANGES):  # at the end of the process, the names of modules are None
+    if not (event == "open" or event in changes) or not isinstance(args[0], str | bytes | os.PathLike):
         return
     if event == "open" and not (args[2] or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
         return

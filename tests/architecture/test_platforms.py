@@ -1,11 +1,11 @@
 """All modules can be imported, and runs trained and resumed, without features that only Unix has."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import unmask
+
+from .. import forking
 
 PACKAGE = Path(unmask.__file__).parent
 POSIX = ("fcntl", "resource", "pwd", "grp", "termios", "tty", "pty", "syslog", "posix")
@@ -69,8 +69,8 @@ SETTINGS = [
 
 
 def test_training_without_features_that_only_unix_has(text_file, tmp_path):
-    command = [sys.executable, "-W", "ignore", "-c", WITHOUT.replace("SETTINGS", repr(SETTINGS), 1)]
-    done = subprocess.run([*command, str(text_file), str(tmp_path / "run")], capture_output=True, text=True)
+    program = WITHOUT.replace("SETTINGS", repr(SETTINGS), 1)
+    done = forking.run(["-c", program, text_file, tmp_path / "run"], imported="torch")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("imported\n") and done.stdout.endswith("trained\n")
     assert "3 of 3" in done.stdout or "finished" in done.stdout

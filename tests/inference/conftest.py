@@ -2,7 +2,11 @@
 
 import functools
 import hashlib
+import os
 import shutil
+import tempfile
+from contextlib import suppress
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -61,8 +65,11 @@ def make(tokenizer):
 
 @pytest.fixture(scope="session")
 def traces(tmp_path_factory):
-    """A folder of traced programs."""
-    return tmp_path_factory.mktemp("traces")
+    """A folder of traced programs, of all workers."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "traces"
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 @pytest.fixture(autouse=True)
@@ -78,11 +85,13 @@ def _traced_once(traces, monkeypatch):
             digest.update(repr(sorted(plain, key=lambda pair: pair[0])).encode())
         for name, tensor in program.state_dict().items():
             digest.update(name.encode() + tensor.numpy().tobytes())
-        kept = traces / digest.hexdigest() / path.name
+        kept = traces / f"{digest.hexdigest()}-{path.name}"
         if not kept.exists():
-            kept.parent.mkdir(exist_ok=True)
-            trace(program, kept, outputs)
-        for file in kept.parent.iterdir():
+            made = Path(tempfile.mkdtemp(dir=traces))
+            trace(program, made / path.name, outputs)
+            with suppress(OSError):  # another worker was faster
+                made.rename(kept)
+        for file in kept.iterdir():
             shutil.copyfile(file, path.parent / file.name)
 
     for module in (export, bench):

@@ -1,4 +1,4 @@
-"""Plug-ins: the example and toy packages, installed as by pip, in separate processes.
+"""Plug-ins: the example and toy packages, installed as by pip, in separate processes that import unmask anew.
 
 Line counts, excerpts, commands and errors in docs/extending.md are checked.
 """
@@ -6,7 +6,6 @@ Line counts, excerpts, commands and errors in docs/extending.md are checked.
 import os
 import re
 import shlex
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -29,6 +28,8 @@ from unmask.support.plugins import Registry, missing_members, misspelt_members
 from unmask.tasks import TASKS
 from unmask.training.settings import OPTIMIZERS
 from unmask.workflows import EXPORTERS
+
+from .. import forking
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "unmask-structbert"
@@ -109,12 +110,11 @@ def install(site, name, entries, modules=None):
     return site
 
 
-def call(arguments, *paths, cwd=ROOT, timeout=280, **variables):
+def call(arguments, *paths, cwd=ROOT, **variables):
     """Run Python with packages that are installed in directories."""
     path = os.pathsep.join(map(str, (*paths, ROOT / "src")))
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **variables}
-    command = [sys.executable, *arguments]
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=timeout)
+    environment = {**os.environ, "PYTHONPATH": path, **variables}
+    return forking.run(arguments, cwd=cwd, env=environment, imported="torch")
 
 
 def unmask(command, *paths, **options):

@@ -2,8 +2,6 @@
 
 import os
 import platform
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -12,6 +10,8 @@ from unmask.support.capabilities import WAYS
 from unmask.support.errors import UserError
 from unmask.training import machine
 from unmask.training.machine import KERNELS, Machine, choose_machine, keep_few_kernels
+
+from .. import forking
 
 
 @pytest.fixture
@@ -184,5 +184,4 @@ def test_threads_share_a_heap_that_is_kept():
         libc = ctypes.CDLL("libc.so.6")
         libc.malloc_info(0, ctypes.c_void_p.in_dll(libc, "stdout"))
     """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.count("<heap nr=") == 1
+    assert forking.run(["-c", program]).stdout.count("<heap nr=") == 1

@@ -24,7 +24,7 @@ from unmask.data.batches.batch import Batch, Sample
 from unmask.data.batches.frame import adopt_framing
 from unmask.data.batches.groups import Group
 from unmask.data.tokenizers.load import load_tokenizer
-from unmask.families.checkpoints.check import body_on_meta, check_checksums
+from unmask.families.checkpoints.check import check_checksums, on_meta
 from unmask.families.checkpoints.heads import NAMED
 from unmask.families.checkpoints.hub import CHECK, MANIFEST
 from unmask.families.checkpoints.huggingface import read_settings
@@ -226,7 +226,8 @@ def open_exported(
     adopt_framing(words, directory)
     file = program_file(directory, manifest.format, manifest.precision)
     engine = ENGINES[manifest.format](file, torch.get_num_threads(), manifest.precision)
-    body = body_on_meta(settings, manifest.vocabulary)
+    with on_meta():
+        body = settings.build(manifest.vocabulary)
     heads: dict[str, dict[str, Tensor]] = {} if signature.head == FEATURES else {signature.head: {}}
     pooling = read_pooling(directory, words)
     if pooling is not None and pooling.dense:

@@ -6,6 +6,7 @@ MODEL is what has a directory (directory.py), or `random:RECIPE` with a tokenize
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.families import BodySettings
 from unmask.families.checkpoints import hub, huggingface
-from unmask.families.checkpoints.check import check_size, write_checksums
+from unmask.families.checkpoints.check import body_on_meta, check_size, on_meta, write_checksums
 from unmask.families.checkpoints.heads import POOLED
 from unmask.families.checkpoints.sentence_files import read_dense, read_pooling
 from unmask.families.checkpoints.sentence_modules import DENSE, DENSE_PART, Pooling, width_of, write_pooling
@@ -344,11 +345,10 @@ def build_encoder(
     if dropout is not None:
         head = settings.before_last if keep_head_dropout else None
         settings = msgspec.structs.replace(settings, dropout=dropout, head_dropout=head)
-    shape = check_size(lambda: settings.build(vocabulary), "an encoder")
+    names = check_size(lambda: body_on_meta(settings, vocabulary), "an encoder").state_dict().keys()
     torch.manual_seed(derive_seed(seed, "encoder"))
-    with naming_shortage("while the encoder was built", SMALLER):
-        if shape.state_dict().keys() <= set(loaded):
-            return shape
+    where = on_meta() if names <= set(loaded) else nullcontext()
+    with naming_shortage("while the encoder was built", SMALLER), where:
         return settings.build(vocabulary)
 
 

@@ -99,7 +99,10 @@ def stats_of_path(path: str | Path) -> Stats | None:
 
 def versions(libraries: Iterable[str]) -> dict[str, str]:
     """Return the versions of this package and of libraries, on which stored results may depend."""
-    return {"unmask": __version__, **{name: importlib.metadata.version(name) for name in libraries}}
+    return {"unmask": __version__, **{name: _version(name) for name in libraries}}
+
+
+_version = cache(importlib.metadata.version)
 
 
 def environment(libraries: Iterable[str]) -> dict[str, str]:

@@ -70,10 +70,13 @@ def cut_samples(layout, frame, documents, indices, rng):
     cuts = layout.cut(frame, documents, indices, rng)
     read = sorted(cuts.documents(np.arange(len(cuts))))
     texts = dict(zip(read, documents.tokens(read), strict=True))
-    samples = []
-    for number in range(len(cuts)):
-        own = np.array([number])
-        samples += layout.samples(frame, cuts.texts(own, texts, frame.sep), cuts.labels[own])
+    samples = {}
+    for pairs in (False, True):
+        own = np.flatnonzero(cuts.pairs == pairs)
+        if len(own):
+            parts = cuts.texts(own, texts, frame.sep)
+            samples |= zip(own.tolist(), layout.samples(frame, parts, cuts.labels[own]), strict=True)
+    samples = [samples[number] for number in range(len(cuts))]
     assert list(map(len, samples)) == cuts.lengths(frame.between).tolist()
     return samples
 

@@ -142,7 +142,7 @@ def test_D13_shards_of_other_settings_are_refused(interrupted, built, resume, fi
         elif name == "unmask":
             patch.setattr("unmask.support.fingerprint.__version__", "99")
         else:
-            patch.setattr("importlib.metadata.version", lambda library: "99" + library)
+            patch.setattr("unmask.support.fingerprint._version", lambda library: "99" + library)
         with pytest.raises(
             UserError, match=rf"with other settings: .*{name} was .+, now .+; run the command that started it"
         ):

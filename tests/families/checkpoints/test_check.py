@@ -1,8 +1,6 @@
 """Weights that do not match the config are refused before memory is allocated (C4, C5, C15)."""
 
 import json
-import subprocess
-import sys
 import tracemalloc
 
 import pytest
@@ -13,6 +11,7 @@ from unmask.families.checkpoints import huggingface
 from unmask.objectives import OBJECTIVES
 from unmask.support.errors import InputWarning, counted
 
+from ... import forking
 from .conftest import (
     DECODER,
     HEADS,
@@ -177,5 +176,5 @@ def test_sizes_are_checked_without_torchs_compiler():
             check_size(lambda: read_recipe(name).encoder.build(100), "")
         print("torch._dynamo" in sys.modules)
     """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = forking.run(["-c", program], imported="torch")
     assert done.stdout == "False\n", "importing it takes a second"

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -109,8 +110,12 @@ def on_meta() -> Iterator[None]:
         yield
 
 
+@lru_cache(maxsize=8)
 def body_on_meta(settings: BodySettings, vocabulary: int) -> Encoder:
-    """Return a body on the meta device, without memory, for the names and shapes of its tensors."""
+    """Return a body on the meta device, without memory, for the names and shapes of its tensors.
+
+    It is shared by all who ask for it, and is not to be changed.
+    """
     with on_meta():
         return settings.build(vocabulary)
 
