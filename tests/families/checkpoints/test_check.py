@@ -8,6 +8,7 @@ import torch
 
 from unmask.families.bert import BertSettings
 from unmask.families.checkpoints import huggingface
+from unmask.families.checkpoints.check import body_on_meta
 from unmask.objectives import OBJECTIVES
 from unmask.support.errors import InputWarning, counted
 
@@ -178,3 +179,16 @@ def test_sizes_are_checked_without_torchs_compiler():
     """
     done = forking.run(["-c", program], imported="torch")
     assert done.stdout == "False\n", "importing it takes a second"
+
+
+class ListSettings(BertSettings, frozen=True, kw_only=True, tag="list"):
+    """Settings of a plug-in, with a field that has no hash."""
+
+    sizes: list[int]
+
+
+def test_bodies_without_memory_are_shared_by_equal_settings_of_any_fields():
+    body = body_on_meta(ListSettings(sizes=[1, 2]), 10)
+    assert body is body_on_meta(ListSettings(sizes=[1, 2]), 10)
+    assert body is not body_on_meta(ListSettings(sizes=[1, 3]), 10)
+    assert all(parameter.is_meta for parameter in body.parameters())

@@ -110,14 +110,19 @@ def on_meta() -> Iterator[None]:
         yield
 
 
-@lru_cache(maxsize=8)
 def body_on_meta(settings: BodySettings, vocabulary: int) -> Encoder:
     """Return a body on the meta device, without memory, for the names and shapes of its tensors.
 
     It is shared by all who ask for it, and is not to be changed.
     """
+    return _body_on_meta(type(settings), msgspec.msgpack.encode(settings), vocabulary)
+
+
+@lru_cache(maxsize=8)
+def _body_on_meta(kind: type[BodySettings], content: bytes, vocabulary: int) -> Encoder:
+    """Return such a body, given its settings as bytes, which have a hash where a field of a plug-in's has none."""
     with on_meta():
-        return settings.build(vocabulary)
+        return msgspec.msgpack.decode(content, type=kind).build(vocabulary)
 
 
 def check_size(build: Callable[[], T], what: str) -> T:
