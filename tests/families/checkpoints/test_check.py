@@ -188,7 +188,10 @@ class ListSettings(BertSettings, frozen=True, kw_only=True, tag="list"):
 
 
 def test_bodies_without_memory_are_shared_by_equal_settings_of_any_fields():
-    body = body_on_meta(ListSettings(sizes=[1, 2]), 10)
-    assert body is body_on_meta(ListSettings(sizes=[1, 2]), 10)
-    assert body is not body_on_meta(ListSettings(sizes=[1, 3]), 10)
-    assert all(parameter.is_meta for parameter in body.parameters())
+    def body(*sizes):
+        shape = ListSettings(layers=1, width=16, heads=2, feed_forward=32, positions=8, sizes=[*sizes])
+        return body_on_meta(shape, 10)
+
+    assert body(1, 2) is body(1, 2)
+    assert body(1, 2) is not body(1, 3)
+    assert all(parameter.is_meta for parameter in body(1).parameters())
