@@ -184,12 +184,12 @@ def test_sizes_are_checked_without_torchs_compiler():
 class ListSettings(BertSettings, frozen=True, kw_only=True, tag="list"):
     """Settings of a plug-in, with a field that has no hash."""
 
-    sizes: list[int]
+    listed: list[int]
 
 
 def test_bodies_without_memory_are_shared_by_equal_settings_of_any_fields():
-    def body(*sizes):
-        shape = ListSettings(layers=1, width=16, heads=2, feed_forward=32, positions=8, sizes=[*sizes])
+    def body(*listed):
+        shape = ListSettings(layers=1, width=16, heads=2, feed_forward=32, positions=8, listed=[*listed])
         return body_on_meta(shape, 10)
 
     assert body(1, 2) is body(1, 2)
