@@ -135,7 +135,8 @@ def main() -> None:
     torch.set_num_threads(1)
     _, part, table = COLLECTIONS[options.data]
     folder, found = options.runs / table, questions(options.data, part)
-    asked, collection = spaced(found, options.questions), folder / options.data
+    asked = spaced(found, options.questions)
+    collection = folder / f"{options.data}-{len(asked)}"
     write_collection(collection, found, asked)
     runs = folder / f"runs-{len(asked)}"
     runs.mkdir(exist_ok=True)
