@@ -217,12 +217,8 @@ def find_negatives(
     texts = _texts(searched, {document for best in candidates for document, _ in best} | set(pairs[:, 0].tolist()))
     mined, above, total = list[list[int]](), 0, 0
     for query, (best, positives) in enumerate(zip(candidates, searched.positives, strict=True)):
-        excluded = {searched.queries[query], *(texts[document] for document in positives)}
-        others = [
-            (document, score)
-            for document, score in best
-            if texts[document].strip() and texts[document] not in excluded and document != searched.identical[query]
-        ]
+        foreign = {*_foreign(searched, query, [document for document, _ in best], positives, texts)}
+        others = [(document, score) for document, score in best if document in foreign]
         below = _distinct([document for document, score in others if score <= highest[query]], texts)
         above, total = above + sum(score > highest[query] for _, score in others), total + len(others)
         mined.append(below[skip : skip + number])
@@ -245,13 +241,8 @@ def draw_easy(searched: Searched, mined: Sequence[Sequence[int]], number: int) -
     texts = _texts(searched, set(chain(*tried, *mined, *searched.positives)))
     drawn = list[list[int]]()
     for query, (candidates, hard, positives) in enumerate(zip(tried, mined, searched.positives, strict=True)):
-        excluded = {searched.queries[query], *(texts[document] for document in (*hard, *positives))}
-        others = [
-            document
-            for document in candidates
-            if texts[document].strip() and texts[document] not in excluded and document != searched.identical[query]
-        ]
-        drawn.append(_distinct(others, texts)[:number] if hard else [])
+        foreign = _foreign(searched, query, candidates, (*hard, *positives), texts)
+        drawn.append(_distinct(foreign, texts)[:number] if hard else [])
     return drawn
 
 
@@ -350,6 +341,18 @@ def _pairs(
 
 def _texts(searched: Searched, numbers: set[int]) -> dict[int, str]:
     return {number: text for number, text in enumerate(searched.texts()) if number in numbers}
+
+
+def _foreign(
+    searched: Searched, query: int, documents: Sequence[int], known: Sequence[int], texts: Mapping[int, str]
+) -> list[int]:
+    """Return the documents that have a text, are not the query itself, and equal neither it nor a `known` one."""
+    excluded = {searched.queries[query], *(texts[document] for document in known)}
+    return [
+        document
+        for document in documents
+        if document != searched.identical[query] and texts[document].strip() and texts[document] not in excluded
+    ]
 
 
 def _distinct(documents: Sequence[int], texts: Mapping[int, str]) -> list[int]:

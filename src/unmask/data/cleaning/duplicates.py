@@ -264,25 +264,24 @@ def equal_keys(
     """
     parts = 1 + total // PART
 
-    def chosen() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield chosen keys with their rows, `PART` at a time, in the order of their parts, and where these end."""
+    def chosen() -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Yield chosen keys, their rows and their parts, of `PART` rows at a time."""
         first = 0
         for index in range(store.sources):
             keys, is_compared = keys_of(index), is_chosen(index)
             for start in range(0, len(keys), PART):
                 rows = start + np.flatnonzero(is_compared[start : start + PART])
-                of_part = (keys[rows] % np.uint64(parts)).astype(np.int64)
-                rows = rows[np.argsort(of_part, kind="stable")]
-                together = np.empty(len(rows), _KEY)
-                together["key"], together["row"] = keys[rows], rows + first
-                yield together, np.cumsum(np.bincount(of_part, minlength=parts))
+                yield keys[rows], rows + first, (keys[rows] % np.uint64(parts)).astype(np.int64)
             first += len(keys)
 
-    ends = sum((ends for _, ends in chosen()), np.zeros(parts, np.int64))
+    ends = np.cumsum(sum((np.bincount(of, minlength=parts) for _, _, of in chosen()), np.zeros(parts, np.int64)))
     path, places = store.folder / "keys.part", [0, *ends[:-1].tolist()]
     with named(path), create(path) as file:
-        for together, in_order in chosen():
-            for part, (start, end) in enumerate(pairwise([0, *in_order.tolist()])):
+        for keys, rows, of in chosen():
+            order, together = np.argsort(of, kind="stable"), np.empty(len(keys), _KEY)
+            together["key"], together["row"] = keys[order], rows[order]
+            in_order = np.cumsum(np.bincount(of, minlength=parts)).tolist()
+            for part, (start, end) in enumerate(pairwise([0, *in_order])):
                 if start < end:
                     file.seek(places[part] * _KEY.itemsize)
                     file.write(together[start:end].data)
