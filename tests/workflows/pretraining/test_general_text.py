@@ -87,6 +87,12 @@ def test_as_few_old_weights_are_kept_as_keep_general_text(base, tmp_path, capsys
     assert lost[share] == last["loss"] - general_losses(run)[0][1]
 
 
+def test_the_short_runs_of_a_search_score_general_text_too(base, tmp_path, capsys):
+    adapted(base, run := tmp_path / "run", general=base / "general.jsonl", search=True)
+    assert capsys.readouterr().err.count("the least with which the loss of the general text") == 4
+    assert [len(general_losses(each)) for each in (*(run / "search").glob("x*"), run)] == [2] * 4
+
+
 def test_a_model_that_stays_as_it_is_is_told(base, tmp_path, capsys):
     """So much is learned wrongly that a twentieth of it is too much."""
     adapted(base, run := tmp_path / "run", general=base / "general.jsonl", rate=3)

@@ -213,7 +213,7 @@ def pretrain(
             model = fingerprint_path(find(init)) if init else None
             inputs = {"corpus": fingerprint(corpus), "init": model, "precision": machine.precision}
             inputs |= {"layers": str(layers)} if layers else {}
-            inputs |= {"general": fingerprint_values(map(fingerprint_source, general))} if general else {}
+            inputs |= {"general": fingerprint_values(list(map(fingerprint_source, general)))} if general else {}
             planned = search_rate(planned, run, train, display.say, inputs)
         return train(planned, run, resume)
 
