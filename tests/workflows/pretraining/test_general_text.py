@@ -177,6 +177,10 @@ def test_what_is_refused(base, tmp_path):
             adapted(base, tmp_path / "run", initial_share=0.5, **changes)
     with pytest.raises(UserError, match=r"initial_share.* has no effect without .*init"):
         unmask.pretrain("bert-tiny", text=general, out=tmp_path / "run", settings={"initial_share": 0.5}, quiet=True)
+    (field := tmp_path / "field.jsonl").write_text('{"body": "a b c"}\n')
+    (little := tmp_path / "little.txt").write_text("so little says nothing")
     empty.write_text("")
-    with pytest.raises(UserError, match=r"empty\.txt"):
-        unmask.pretrain(init=base / "base", text=general, general=empty, out=tmp_path / "run", quiet=True)
+    texts = {empty: r"empty\.txt", field: "field text", little: r"little\.txt.*too little general text: \d+ tokens of"}
+    for text, told in texts.items():
+        with pytest.raises(UserError, match=told):
+            unmask.pretrain(init=base / "base", text=general, general=text, out=tmp_path / "run", quiet=True)
