@@ -66,7 +66,7 @@ def general_batches(
         raise UserError(f"{argument('general')}: {error.message}", remedy=remedy) from error
     for note in notes:
         report(f"general text: {note}")
-    each = max(BEGINNING, MOST_CHARACTERS // max(1, len(documents)))
+    each = max(BEGINNING, MOST_CHARACTERS // len(documents))
     parts = [document[:each] for document in documents]
     read = accumulate(map(len, parts), initial=0)
     chosen = [part for part, before in zip(parts, read, strict=False) if before < MOST_CHARACTERS]
