@@ -28,8 +28,8 @@ BEGINNING = 1000
 """Number of characters of a document that are read in any case, and more only where there are few documents: what is
 forgotten differs more between articles than within one."""
 FEWEST = 2000
-"""Number of tokens below which nothing can be concluded: by chance, the loss of 300 masked ones changes nearly as much as
-matters."""
+"""Number of tokens below which nothing can be concluded: the loss of 300 masked ones changes by chance nearly as much
+as it may."""
 HARDER = 0.5
 """By how many nats a token must be harder to predict than in general text for a gain to be expected. Of four texts, the
 tasks of those that were harder by 0.54 and 0.63 gained two points, of 0.30 and 0.51 half a point (docs/results.md).
