@@ -91,7 +91,7 @@ def main() -> None:
                 unmask.pretrain(init=start, text=[trained], documents="line", general=files, out=run, resume=resume)
             share = logged(run, "general")[-1]["initial_share"] if files else USUAL_SHARE
             record = {"share": share, "tokens": logged(run)[-1]["tokens"], "before": before, "after": losses(run)}
-            record |= {key: record["after"][key] - before[key] for key in before}
+            record["lost"] = record["after"]["general"] - before["general"]
             add("general_text", {"text": name, "general_text": way, "start": Path(options.start).name}, record)
 
 
