@@ -102,14 +102,28 @@ def test_a_model_that_stays_as_it_is_is_told(base, tmp_path, capsys):
     assert all(torch.allclose(before[name], after[name], atol=1e-6) for name in before)
 
 
-def test_text_that_the_vocabulary_lacks_raises_no_expectation(base, documents, tmp_path, capsys):
-    unread = tmp_path / "text.txt"
-    unread.write_text("\n\n".join(f"{text} {'ա բ գ դ ե զ ' * 5}" for text in documents), encoding="utf8")
-    settings = {"budget.steps": 1, "batch.tokens": 256, "layout.length": 32}
-    general = base / "general.jsonl"
+@pytest.fixture(scope="module")
+def unread(documents, tmp_path_factory):
+    """A file of text that is half in letters that the model has not read."""
+    file = tmp_path_factory.mktemp("unread") / "text.txt"
+    file.write_text("\n\n".join(f"{text} {'ա բ գ դ ե զ ' * 5}" for text in documents), encoding="utf8")
+    return file
+
+
+def test_text_that_the_vocabulary_lacks_raises_no_expectation(base, unread, tmp_path, capsys):
+    settings, general = {"budget.steps": 1, "batch.tokens": 256, "layout.length": 32}, base / "general.jsonl"
     unmask.pretrain(init=base / "base", text=unread, general=general, out=tmp_path / "run", settings=settings)
     errors = capsys.readouterr().err
     assert "unknown to the vocabulary" in errors and "expect" not in errors
+
+
+def test_words_that_elmo_reads_but_does_not_predict_raise_no_expectation(base, unread, tmp_path, capsys):
+    streams, general = {"budget.steps": 1, "layout.streams": 256, "batch.sequences": 256}, base / "general.jsonl"
+    shape = {"encoder.width": 8, "encoder.cells": 8, "encoder.filters": [[1, 8]], "tokenizer.vocabulary": 60}
+    unmask.pretrain("elmo-mini", text=general, out=tmp_path / "elmo", settings={**streams, **shape}, quiet=True)
+    unmask.pretrain(init=tmp_path / "elmo", text=unread, general=general, out=tmp_path / "run", settings=streams)
+    errors = capsys.readouterr().err
+    assert "unknown to the vocabulary" not in errors and "expect" not in errors
 
 
 @pytest.mark.parametrize("seed", range(10))

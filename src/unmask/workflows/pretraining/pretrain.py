@@ -22,6 +22,7 @@ from unmask.data.cleaning.language import main_languages
 from unmask.data.corpus.corpus import Corpus, Documents, open_corpus
 from unmask.data.corpus.sample import read_sample
 from unmask.data.text.record_files import fingerprint_source
+from unmask.data.tokenizers.tokenizer import UNKNOWN_SHARE
 from unmask.inference.fill import HEADS
 from unmask.model.model import Model, save_model
 from unmask.objectives.learner import Learner
@@ -188,7 +189,11 @@ def train_encoder(
             known = evaluate(learner, other, machine)
             unseen = evaluate(learner, curriculum.heldout(corpus.train, HELDOUT_TOKENS), machine)  # so far
             run.log({"kind": "general", "step": 0, **known, "text_loss": unseen["loss"]})
-            if not start.warnings:  # what the vocabulary lacks is read as few tokens, which are easy to predict
+            counts = corpus.train.token_counts()
+            lacking = (
+                counts[tokenizer.unk] >= UNKNOWN_SHARE * counts.sum()
+            )  # words that ELMo reads, but does not predict
+            if not (start.warnings or lacking):  # what the vocabulary lacks is few tokens, which are easy to predict
                 display.say(expectation(unseen, known))
         trainer = Trainer(
             learner,
