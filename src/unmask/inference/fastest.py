@@ -50,6 +50,7 @@ from unmask.inference.exported import ExportedBackend, load_exported
 from unmask.inference.program import FEATURES, ProgramSignature, signature_of
 from unmask.model.model import Model
 from unmask.nn.encoders.encoder import Encoder
+from unmask.support import panels
 from unmask.support.durable import only_writer, read_json, replace_file, replaced_directory
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import fingerprint_values, versions
@@ -222,7 +223,8 @@ def choose_engines(backend: TorchBackend, head: str, directory: Path) -> Engines
         note(f"there is no faster engine than torch to choose in {precision}: install {' or '.join(libraries)}")
         return Engines(Choice(machine, TORCH, TORCH, {}, []))
     libraries_used = {library: _version(library) for library in installed}
-    basis = {**machine, "model": backend.model.fingerprint(), **versions(["torch"]), **libraries_used}
+    own = {"panels": str(panels.registers()), "model": backend.model.fingerprint()}  # a compiler makes torch faster
+    basis = {**machine, **own, **versions(["torch"]), **libraries_used}
     place = directory / FOLDER / fingerprint_values(machine)[:16]
     chosen = _read(place, basis, backend.display)
     try:
