@@ -287,8 +287,9 @@ def test_a_stored_engine_that_is_damaged_is_measured_again(saved, measured, dama
     (path,) = directory.glob(f"{FOLDER}/*/{damage if damage == CHOICE else f'{ONNX}/{damage}'}")
     path.write_bytes(path.read_bytes()[:-9])
     predictor = auto(directory)
-    with pytest.warns(InputWarning, match="a stored engine cannot be used, and the engines are measured again"):
+    with pytest.warns(InputWarning, match="a stored engine cannot be used, and the engines are measured again") as told:
         predictor.predict("the dog")
+    assert len(told) == 1
     assert len(measured) == 2
     auto(directory).predict("the dog")
     assert len(measured) == 2

@@ -231,7 +231,7 @@ def choose_engines(backend: TorchBackend, head: str, directory: Path) -> Engines
         if chosen is None:
             place.parent.mkdir(exist_ok=True)
             with only_writer(place, wait=True):
-                chosen = _read(place, basis, backend.display)  # another process may have measured meanwhile
+                chosen = _read(place, basis, backend.display, again=True)  # another process may have measured
                 if chosen is None:
                     with replaced_directory(place) as aside:
                         chosen = _measure(backend, head, basis, aside)
@@ -244,8 +244,11 @@ def choose_engines(backend: TorchBackend, head: str, directory: Path) -> Engines
     return chosen
 
 
-def _read(place: Path, basis: Mapping[str, str], display: Display) -> Engines | None:
-    """Return the engines that are stored in a directory; None: there are none, or not of this basis."""
+def _read(place: Path, basis: Mapping[str, str], display: Display, *, again: bool = False) -> Engines | None:
+    """Return the engines that are stored in a directory; None: there are none, or not of this basis.
+
+    A note says why stored ones cannot be used, unless they are read `again`.
+    """
     try:
         choice = read_json(place / CHOICE, Choice, "")
         if choice.basis != basis:
@@ -255,8 +258,9 @@ def _read(place: Path, basis: Mapping[str, str], display: Display) -> Engines | 
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (UserError, OSError) as error:
-        reason = error.message if isinstance(error, UserError) else str(error)
-        note(f"a stored engine cannot be used, and the engines are measured again ({reason})")
+        reason = error.message if isinstance(error, UserError) else f"{place}: {error.strerror or error}"
+        if not again:
+            note(f"a stored engine cannot be used, and the engines are measured again ({reason})")
         return None
 
 

@@ -243,7 +243,8 @@ def write(
             name = head_name(form, head, tensor_part) if head in known else ""
             tensors[name or f"{OWN}{head}.{tensor_part}"] = value
     with replaced_file(directory / "model.safetensors") as file:
-        save_tensors(file, {name: value.float() for name, value in tensors.items()}, {"format": "pt"})
+        plain = {name: value.detach().cpu().float() for name, value in tensors.items()}
+        save_tensors(file, plain, {"format": "pt"})
     write_config(directory, encoder, heads, labels, task, pad, tokens)
 
 
