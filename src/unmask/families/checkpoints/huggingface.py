@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import safetensors.torch
 import torch
 from torch import Tensor
 
@@ -67,9 +66,10 @@ from unmask.families.format import SHARED_KEY, TASK_HEADS, Format, Pretrained
 from unmask.nn.encoders.encoder import POOLER, Encoder
 from unmask.objectives import OBJECTIVES
 from unmask.support.beside import OTHER_WEIGHTS
-from unmask.support.durable import replace_file
+from unmask.support.durable import replaced_file
 from unmask.support.errors import UserError, nearest
 from unmask.support.messages import argument
+from unmask.support.tensor_file import save_tensors
 
 POOLED_TASKS = ("regression", "classification", "multi_label")
 """Heads that score whole texts."""
@@ -232,7 +232,7 @@ def write(
     architecture = form.architectures.get(known, form.architectures[()])
     prefix = "" if architecture == form.architectures[()] else form.prefix
     state = encoder.state_dict()
-    tensors = {prefix + name: value.clone() for name, value in form.stored(settings, state).items()}
+    tensors = {prefix + name: value for name, value in form.stored(settings, state).items()}
     pooler, own = _pooler(form, architecture, prefix, known), {name for name, values in heads.items() if values}
     if not pooler and POOLER in encoder.provides and (own - {*known} - (OBJECTIVES.keys() - POOLED)):
         pooler = OWN_POOLER  # which heads for tasks that the format has no name for may read, too
@@ -242,8 +242,9 @@ def write(
         for tensor_part, value in values.items():
             name = head_name(form, head, tensor_part) if head in known else ""
             tensors[name or f"{OWN}{head}.{tensor_part}"] = value
-    plain = {name: value.detach().cpu().float().contiguous() for name, value in tensors.items()}
-    replace_file(directory / "model.safetensors", safetensors.torch.save(plain, {"format": "pt"}))
+    with replaced_file(directory / "model.safetensors") as file:
+        plain = {name: value.detach().cpu().float() for name, value in tensors.items()}
+        save_tensors(file, plain, {"format": "pt"})
     write_config(directory, encoder, heads, labels, task, pad, tokens)
 
 
