@@ -75,7 +75,8 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, dict=True):
         stages: consecutive parts of the run; empty: a single one.
         initial_share: share of the weights of the model that a run starts from in those that it ends with, the rest
             being the trained ones (Wortsman et al. 2022, "Robust fine-tuning of zero-shot models", equation 1); those
-            of new heads, and of all where the vocabulary or the layers are changed, are the trained ones.
+            of new heads, and of all where the vocabulary or the layers are changed, are the trained ones. "auto" is the
+            least with which general text is kept, if it is scored, otherwise 0.7; see workflows/pretraining/start.py.
         initial_embeddings: what token embeddings are before training, unless the run starts from a model: random, or
             vectors from which tokens occur near each other in the text ("cooccurrence"), with the biases of decoders at
             the frequencies of the tokens; see workflows/pretraining/token_vectors.py.
@@ -88,7 +89,7 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, dict=True):
     masking: AnyMasking = TokenMaskingSettings()
     objective: Objectives  # type: ignore[valid-type]
     stages: tuple[StageSettings, ...] = ()
-    initial_share: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.0
+    initial_share: Annotated[float, msgspec.Meta(ge=0, lt=1)] | Literal["auto"] = 0.0
     initial_embeddings: Literal["random", "cooccurrence"] = "random"
 
     def __post_init__(self) -> None:

@@ -7,11 +7,13 @@ import shutil
 
 import msgspec
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 
 import unmask
 from unmask.support.errors import UserError
-from unmask.workflows.pretraining.general_text import HARDER, expectation
+from unmask.workflows.pretraining.general_text import HARDER, MOST_LOST, expectation
+from unmask.workflows.pretraining.start import least_share
 
 SMALL = {
     **{
@@ -44,11 +46,15 @@ def general_losses(run):
     return [(line["step"], line["loss"]) for line in lines if line["kind"] == "general"]
 
 
+def adapted(base, run, initial_share=None, rate=5e-3, **changes):
+    settings = {"budget.steps": 25, "batch.tokens": 256, "layout.length": 32, "optimizer.learning_rate": rate}
+    settings |= {} if initial_share is None else {"initial_share": initial_share}
+    unmask.pretrain(init=base / "base", text=base / "shuffled.jsonl", out=run, settings=settings, **changes)
+
+
 def test_what_is_forgotten_is_reported(base, tmp_path, capsys):
-    run, changes = tmp_path / "run", {"budget.steps": 25, "batch.tokens": 256, "layout.length": 32, "initial_share": 0}
-    settings = {**changes, "optimizer.learning_rate": 5e-3}
-    general = base / "general.jsonl"
-    unmask.pretrain(init=base / "base", text=base / "shuffled.jsonl", general=general, out=run, settings=settings)
+    run, general = tmp_path / "run", base / "general.jsonl"
+    adapted(base, run, general=general, initial_share=0)
     printed = capsys.readouterr().err
     (first, before), (last, after) = general_losses(run)
     assert (first, last) == (0, 25)
@@ -59,6 +65,65 @@ def test_what_is_forgotten_is_reported(base, tmp_path, capsys):
     assert "nats a token harder for the model than the general text: expect a gain" in printed
     line = f"Loss of the general text: {before:.2f} nats before, {after:.2f} after ({after - before:+.2f})."
     assert line in (run / "report.md").read_text()
+
+
+def test_as_few_old_weights_are_kept_as_keep_general_text(base, tmp_path, capsys):
+    adapted(base, run := tmp_path / "run", general=base / "general.jsonl")
+    *_, last = map(msgspec.json.decode, (run / "metrics.jsonl").read_bytes().splitlines())
+    weights, share = load_file(run / "model" / "model.safetensors"), last["initial_share"]
+    line = f"weights are {share:.0%} those of {base / 'base'} (the least with which the loss of the general text rises"
+    assert line in capsys.readouterr().err and line in (run / "report.md").read_text()
+    adapted(base, run, general=base / "general.jsonl", resume=True, quiet=True)
+    again = load_file(run / "model" / "model.safetensors")
+    assert all(weights[name].equal(again[name]) for name in weights)
+    assert [step for step, _ in general_losses(run)] == [0, 25]
+    lost = {}
+    for kept in (share, share - 0.05):
+        adapted(base, other := tmp_path / f"{kept}", general=base / "general.jsonl", initial_share=kept)
+        (_, before), (_, after) = general_losses(other)
+        lost[kept] = after - before
+        assert f"{kept:.0%} those of {base / 'base'}, the rest the trained ones\n" in capsys.readouterr().err
+    assert lost[share] <= MOST_LOST < lost[share - 0.05]
+    assert lost[share] == last["loss"] - general_losses(run)[0][1]
+
+
+def test_the_short_runs_of_a_search_score_general_text_too(base, tmp_path, capsys):
+    adapted(base, run := tmp_path / "run", general=base / "general.jsonl", search=True)
+    assert capsys.readouterr().err.count("the least with which the loss of the general text") == 4
+    assert [len(general_losses(each)) for each in (*(run / "search").glob("x*"), run)] == [2] * 4
+
+
+def test_a_model_that_stays_as_it_is_is_told(base, tmp_path, capsys):
+    """So much is learned wrongly that a twentieth of it is too much."""
+    adapted(base, run := tmp_path / "run", general=base / "general.jsonl", rate=3)
+    told = f"the model is that of {base / 'base'}: with any trained weights, more of the general text would be lost"
+    assert told in capsys.readouterr().err and told in (run / "report.md").read_text()
+    before, after = (load_file(path / "model" / "model.safetensors") for path in (base / "base", run))
+    assert all(torch.allclose(before[name], after[name], atol=1e-6) for name in before)
+
+
+def test_text_that_the_vocabulary_lacks_raises_no_expectation(base, documents, tmp_path, capsys):
+    unread = tmp_path / "text.txt"
+    unread.write_text("\n\n".join(f"{text} {'ա բ գ դ ե զ ' * 5}" for text in documents), encoding="utf8")
+    settings = {"budget.steps": 1, "batch.tokens": 256, "layout.length": 32}
+    general = base / "general.jsonl"
+    unmask.pretrain(init=base / "base", text=unread, general=general, out=tmp_path / "run", settings=settings)
+    errors = capsys.readouterr().err
+    assert "unknown to the vocabulary" in errors and "expect" not in errors
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_least_shares(seed):
+    """The loss of parabolas is compared at each share."""
+    rng = random.Random(seed)
+    for _ in range(20):
+        curvature, slope, most = rng.uniform(0, 3), rng.uniform(-3, 3), rng.uniform(0, 0.3)
+
+        def loss(share, curvature=curvature, slope=slope):
+            return curvature * (1 - share) ** 2 + slope * (1 - share)
+
+        expected = next(number / 20 for number in range(21) if loss(number / 20) <= most)
+        assert least_share(loss, most) == expected
 
 
 def test_the_same_text_teaches_little(base, tmp_path, capsys):
@@ -107,6 +172,15 @@ def test_what_is_refused(base, tmp_path):
     general, empty = base / "general.jsonl", tmp_path / "empty.txt"
     with pytest.raises(UserError, match=r"general.* has no effect without .*init"):
         unmask.pretrain("bert-tiny", text=general, general=general, out=tmp_path / "run", quiet=True)
+    for changes in ({"layers": 1}, {"extend": 9}):
+        with pytest.raises(UserError, match=r"initial_share.* has no effect with .*all weights are the trained ones"):
+            adapted(base, tmp_path / "run", initial_share=0.5, **changes)
+    with pytest.raises(UserError, match=r"initial_share.* has no effect without .*init"):
+        unmask.pretrain("bert-tiny", text=general, out=tmp_path / "run", settings={"initial_share": 0.5}, quiet=True)
+    (field := tmp_path / "field.jsonl").write_text('{"body": "a b c"}\n')
+    (little := tmp_path / "little.txt").write_text("so little says nothing")
     empty.write_text("")
-    with pytest.raises(UserError, match=r"empty\.txt"):
-        unmask.pretrain(init=base / "base", text=general, general=empty, out=tmp_path / "run", quiet=True)
+    texts = {empty: r"empty\.txt", field: "field text", little: r"little\.txt.*too little general text: \d+ tokens of"}
+    for text, told in texts.items():
+        with pytest.raises(UserError, match=told):
+            unmask.pretrain(init=base / "base", text=general, general=text, out=tmp_path / "run", quiet=True)

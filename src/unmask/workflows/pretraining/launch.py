@@ -75,7 +75,8 @@ def pretrain(
         layers: with init, number of the model's layers to keep, at equal distances.
         extend: with init and text, extend the model's vocabulary by at most so many tokens learned from the text.
         general: with init, files of general text, of which the first part is scored before and after: whether a gain
-            can be expected of adapting the model, and what it forgets.
+            can be expected of adapting the model, what it forgets, and how many of its weights are kept so that this is
+            little (initial_share).
         minutes: time to train (budget.minutes).
         settings: settings of the recipe to change, for example budget.steps=100.
         search: first try half, once and twice the learning rate, in short runs that take an eighth of the budget.
@@ -117,9 +118,10 @@ def pretrain(
         return Path(out) / "model"
     from unmask.data.cleaning.rules import read_rules
     from unmask.data.corpus.corpus import Corpus, open_corpus
+    from unmask.data.text.record_files import fingerprint_source
     from unmask.model.directory import find, read_settings
     from unmask.recipes.recipe import as_recipe
-    from unmask.support.fingerprint import fingerprint_path
+    from unmask.support.fingerprint import fingerprint_path, fingerprint_values
     from unmask.training.machine import choose_machine
     from unmask.training.processes import Processes
     from unmask.training.restoring import check_agreement
@@ -142,6 +144,7 @@ def pretrain(
         tokenizer=owner and f"{owner} has its own tokenizer",
         layers=f"pass {argument('layers', 'N')} for fewer layers",
     )
+    _check_share(changes, init, layers=layers, extend=extend)
     with Processes.launched() as processes:
         display = Display(quiet=quiet or not processes.is_main)
         check_agreement(processes, _decisive(arguments))
@@ -198,7 +201,7 @@ def pretrain(
                 folder,
                 init=init,
                 layers=layers,
-                general=general if folder == run else (),  # not in the short runs of a search
+                general=general,
                 allow_pickle=allow_pickle,
                 resume=again,
                 machine=machine,
@@ -210,6 +213,7 @@ def pretrain(
             model = fingerprint_path(find(init)) if init else None
             inputs = {"corpus": fingerprint(corpus), "init": model, "precision": machine.precision}
             inputs |= {"layers": str(layers)} if layers else {}
+            inputs |= {"general": fingerprint_values(list(map(fingerprint_source, general)))} if general else {}
             planned = search_rate(planned, run, train, display.say, inputs)
         return train(planned, run, resume)
 
@@ -269,3 +273,11 @@ def _check_sources(
         refuse_idle(reason, allow_pickle=allow_pickle, general=general)
         refuse_idle(reason, f"pass {setting('encoder.layers', 'N')}", layers=layers is not None)
         refuse_idle(reason, f"pass {setting('tokenizer.vocabulary', 'N')}", extend=extend is not None)
+
+
+def _check_share(settings: Overrides, init: str | Path | None, **changed: int | None) -> None:
+    """Raise an error if settings keep a share of initial weights where there are none, or none of the same shape."""
+    share, names = flatten(settings).get("initial_share"), [argument(name) for name, value in changed.items() if value]
+    if share and (names or not init):
+        reason = f"with {names[0]}: all weights are the trained ones" if init else f"without {argument('init')}"
+        raise UserError(f"{setting('initial_share', share)} has no effect {reason}", remedy="omit it")

@@ -8,9 +8,12 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import msgspec
+from torch import Tensor
 
 from unmask.data.batches.batch import Batch
 from unmask.data.batches.curriculum import Curriculum
@@ -27,10 +30,11 @@ from unmask.recipes.recipe import Recipe, as_recipe
 from unmask.support import __version__
 from unmask.support.durable import replaced_directory
 from unmask.support.fingerprint import fingerprint_values
-from unmask.support.messages import call, in_command, rendered
+from unmask.support.messages import call, in_command, rendered, setting
 from unmask.support.model_card import BaseModel, Origin, model_card
 from unmask.support.papers import papers_of
 from unmask.support.settings import write
+from unmask.training.checkpoint import copied
 from unmask.training.evaluate import evaluate
 from unmask.training.loop import Trainer
 from unmask.training.machine import Machine, choose_machine
@@ -50,13 +54,15 @@ from unmask.workflows.pretraining.checks import (
     check_words,
     open_others,
 )
-from unmask.workflows.pretraining.general_text import expectation, forgotten, general_batches
+from unmask.workflows.pretraining.general_text import MOST_LOST, expectation, forgotten, general_batches
 from unmask.workflows.pretraining.start import (
+    USUAL_SHARE,
     InitialWeights,
     begin_from_text,
     build_learner,
     continued,
     fit_to_text,
+    least_share,
     mix,
 )
 
@@ -179,10 +185,11 @@ def train_encoder(
             )
         new_heads = set(created).difference(start.model.created if start.model else ())
         if other and not new_heads and processes.is_main and not resume:
-            before = evaluate(learner, other, machine)
+            known = evaluate(learner, other, machine)
             unseen = evaluate(learner, curriculum.heldout(corpus.train, HELDOUT_TOKENS), machine)  # so far
-            run.log({"kind": "general", "step": 0, **before, "text_loss": unseen["loss"]})
-            display.say(expectation(unseen, before))
+            run.log({"kind": "general", "step": 0, **known, "text_loss": unseen["loss"]})
+            if not start.warnings:  # what the vocabulary lacks is read as few tokens, which are easy to predict
+                display.say(expectation(unseen, known))
         trainer = Trainer(
             learner,
             source,
@@ -197,17 +204,18 @@ def train_encoder(
         trainer.complete(resume=resume)
         if not processes.is_main:
             return run.model
+        chosen = dict[str, float]()
         if initial:
-            mix(learner, initial, recipe.initial_share)
-            display.say(
-                f"the weights are {recipe.initial_share:.0%} those of {start.source}, the rest the trained ones"
-            )
+            before = run.read_metrics("general")
+            share, start = _mix(learner, initial, recipe.initial_share, start, other, before, machine)
+            chosen = {"initial_share": share}
+            display.say(*start.changes)
         metrics = evaluate(learner, heldout, machine) if heldout else {}
         if initial and heldout:
             reached = {"step": trainer.progress.step, "tokens": trainer.progress.tokens}
             run.log({"kind": "heldout", **reached, **metrics})
         if other:
-            run.log({"kind": "general", "step": trainer.progress.step, **evaluate(learner, other, machine)})
+            run.log({"kind": "general", "step": trainer.progress.step, **evaluate(learner, other, machine), **chosen})
         remarks = _finish(run, recipe, corpus, curriculum, trainer, start, metrics, display)
     display.warn(*remarks.warnings)
     display.say(f"model: {run.model}")
@@ -232,6 +240,46 @@ def _read(
         samples, _ = source.take(cursor, sequences=CHECKED_SAMPLES)  # raises if the corpus has no samples
         check_masked(stage, prepare([sample.at(1.0) for sample in samples]))
     return source, heldout
+
+
+def _mix(
+    learner: Learner,
+    initial: Mapping[str, Tensor],
+    share: float | Literal["auto"],
+    start: InitialWeights,
+    general: Sequence[Batch],
+    before: Sequence[Mapping[str, float]],
+    machine: Machine,
+) -> tuple[float, InitialWeights]:
+    """Move trained weights towards initial ones; return the share of these, and the start with what was done, in words.
+
+    Args:
+        learner: encoder and objectives; modified in place.
+        initial: the weights that it started from, by name.
+        share: `Recipe.initial_share`.
+        start: what it started from.
+        general: batches of general text.
+        before: their metrics before the first step; none if they were not scored then.
+        machine: where to compute.
+    """
+    trained, reason = copied(learner.state_dict()), ""
+
+    def general_loss(share: float) -> float:
+        mix(learner, initial, trained, share)
+        return evaluate(learner, general, machine)["loss"]
+
+    if share == "auto" and before:
+        share = least_share(general_loss, before[0]["loss"] + MOST_LOST)
+        reason = f" (the least with which the loss of the general text rises by at most {MOST_LOST} nats)"
+    elif share == "auto":
+        share = USUAL_SHARE
+    mix(learner, initial, trained, share)
+    how = f"the weights are {share:.0%} those of {start.source}{reason}, the rest the trained ones"
+    unchanged = (
+        f"the model is that of {start.source}: with any trained weights, more of the general text would be lost; "
+        f"pass a lower optimizer.learning_rate, or {setting('initial_share', USUAL_SHARE)}"
+    )
+    return share, replace(start, changes=[how], warnings=[*start.warnings, *([unchanged] if share == 1 else [])])
 
 
 def _remaining(budget: BudgetSettings, run: RunDirectory, processes: Processes) -> BudgetSettings:

@@ -21,6 +21,7 @@ own stack of as many layers (the generator of ELECTRA), it keeps those with the 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -112,16 +113,33 @@ def begin_from_text(learner: Learner, documents: Documents) -> str:
 
 
 @torch.no_grad()
-def mix(learner: Learner, initial: Mapping[str, Tensor], share: float) -> None:
-    """Move weights of a learner towards initial ones, by name; see `Recipe.initial_share`."""
-    weights = learner.state_dict()
-    for name, before in initial.items():
-        if weights[name].is_floating_point():
-            weights[name].lerp_(before.to(weights[name].device), share)
+def mix(learner: Learner, initial: Mapping[str, Tensor], trained: Mapping[str, Tensor], share: float) -> None:
+    """Set weights of a learner to a mean of initial and trained ones.
+
+    Args:
+        learner: encoder and objectives; modified in place.
+        initial, trained: the weights by name, in the host's memory; those that are not initial ones are kept.
+        share: that of the initial ones; see `Recipe.initial_share`.
+    """
+    for name, weight in learner.state_dict().items():
+        if name in initial and weight.is_floating_point():
+            weight.copy_(trained[name].lerp(initial[name], share))
+
+
+def least_share(loss_at: Callable[[float], float], most: float) -> float:
+    """Return the least share of initial weights, in twentieths, with which a loss is at most so much; 1 if none is.
+
+    The loss between two sets of weights is taken to be convex, and that of the initial weights not to exceed `most`: a
+    bisection then finds the share.
+    """
+    shares = [twentieths / 20 for twentieths in range(21)]
+    return shares[bisect_left(shares[:-1], True, key=lambda share: loss_at(share) <= most)]
 
 
 Tensors = Mapping[str, Tensor]
 
+USUAL_SHARE = 0.7
+"""Share of the initial weights where general text is not scored: of short texts it forgets little."""
 NEW_HEAD_RATE = 20.0
 """Ratio of the learning rate of new heads to that of a trained encoder: about that of pretraining from scratch."""
 SMOOTHING = 0.1
