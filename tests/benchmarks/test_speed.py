@@ -106,11 +106,13 @@ def test_the_first_step_is_a_step_of_the_command(until, benchmark_module, corpus
     save_model(tmp_path / "tiny", Model(shape.build(tokenizer.size), tokenizer), "card")
     examples = tmp_path / "examples.tsv"
     examples.write_text("text\tlabel\n" + "".join(f"the dog {number}\t{number % 2}\n" for number in range(40)))
-    known = module.commands(corpus.directory, examples, str(tmp_path / "tiny"))
+    classifier = benchmark_module("inference").write_classifier(shape, 32, tmp_path / "classifier")
+    known = module.commands(corpus.directory, examples, str(tmp_path / "tiny"), classifier)
     command = [*known[until], "--out", str(tmp_path / until)]
     assert module.seconds(command, until="first step") > 0
     assert (tmp_path / until / "recipe.toml").exists(), "the command has come to its training"
     assert module.seconds(known["help"]) > 0
+    assert module.seconds(known["predict"]) > 0
     with pytest.raises(RuntimeError, match="ended with status"):
         module.seconds([sys.executable, "-c", "1"], until="first step")
 

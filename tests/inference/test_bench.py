@@ -1,5 +1,7 @@
 """The measurements of engines: a row for each, and one that is recommended."""
 
+import torch
+
 from unmask.inference import bench
 from unmask.inference.bench import measure_engines, mixed_lengths
 from unmask.inference.program import ProgramSignature
@@ -14,6 +16,16 @@ def test_torch_is_always_measured(make, monkeypatch):
     assert found.rows[0].difference == 0 and 0 < found.rows[0].p50_ms <= found.rows[0].p99_ms
     assert found.rows[0].sentences_per_second > 0 and found.recommended < len(found.rows)
     assert "onnx float32: onnxruntime is not installed" in found.left_out
+
+
+def test_a_model_whose_outputs_are_all_0_is_measured(make, monkeypatch):
+    monkeypatch.setattr(bench, "find_spec", lambda name: None)
+    model = make()
+    with torch.no_grad():
+        for value in model.heads["classification"].values():
+            value.zero_()
+    measured = measure_engines(model, sequences=8, requests=3)
+    assert all(row.difference == 0 for row in measured.rows)
 
 
 def test_torch_is_measured_where_nothing_can_be_exported(make, monkeypatch):

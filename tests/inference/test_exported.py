@@ -1,5 +1,7 @@
 """The backend of exported models: ragged batches are padded for the engine, and its rows mapped back."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from safetensors import safe_open
@@ -8,9 +10,11 @@ from unmask.inference.exported import (
     MANIFEST,
     ExportedBackend,
     ExportManifest,
+    check_outputs,
     is_exported,
     load_exported,
     open_exported,
+    write_check,
 )
 from unmask.inference.predictor import Predictor
 from unmask.inference.program import FEATURES, ProgramSignature, probes
@@ -49,6 +53,23 @@ def test_each_text_gets_its_own_row(make):
     for sample, rows in zip(samples, backend(signature).logits("classification", samples), strict=True):
         assert rows.tolist() == [[sample.ids[0], 1, sample.segments[0]]]
         assert np.array_equal(backend(signature).logits("classification", [sample])[0], rows)
+
+
+def test_outputs_that_are_all_0_are_compared_too(make, tmp_path):
+    class Constant(Echo):
+        value = 0.0
+
+        def run(self, inputs):
+            return np.full((len(inputs["input_ids"]), 2), self.value)
+
+    model, signature = make(), ProgramSignature("regression", "summary")
+    program = replace(backend(signature), engine=Constant(per_text=True))
+    manifest = ExportManifest("onnx", "float32", signature, model.tokenizer.size)
+    write_check(tmp_path, model, program)
+    check_outputs(tmp_path, manifest, model, program)
+    Constant.value = 1.0
+    with pytest.raises(UserError, match="the program's outputs differ"):
+        check_outputs(tmp_path, manifest, model, program)
 
 
 def test_only_the_last_layer_is_there(make):

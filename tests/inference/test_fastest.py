@@ -6,6 +6,7 @@ import re
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
 
 import msgspec
 import numpy as np
@@ -168,7 +169,7 @@ def test_a_choice_is_stored_with_the_model(saved, measured, runs):
     assert again.fingerprint() == load(directory, device="cpu").fingerprint()
 
 
-@pytest.mark.parametrize("changed", ["processor", "threads", "version", "precision of products", "model"])
+@pytest.mark.parametrize("changed", ["processor", "threads", "version", "precision of products", "extension", "model"])
 def test_a_choice_that_no_longer_fits_is_measured_again(saved, make, measured, monkeypatch, changed):
     directory = saved()
     auto(directory).predict("the dog")
@@ -179,6 +180,8 @@ def test_a_choice_that_no_longer_fits_is_measured_again(saved, make, measured, m
             monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
         case "version":
             monkeypatch.setattr(fastest, "_version", lambda library: "0.1")
+        case "extension":  # compiled, or no longer
+            monkeypatch.setattr(fastest, "panels", SimpleNamespace(registers=lambda: 1))
         case "precision of products":
             monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
         case "model":
@@ -284,8 +287,9 @@ def test_a_stored_engine_that_is_damaged_is_measured_again(saved, measured, dama
     (path,) = directory.glob(f"{FOLDER}/*/{damage if damage == CHOICE else f'{ONNX}/{damage}'}")
     path.write_bytes(path.read_bytes()[:-9])
     predictor = auto(directory)
-    with pytest.warns(InputWarning, match="a stored engine cannot be used, and the engines are measured again"):
+    with pytest.warns(InputWarning, match="a stored engine cannot be used, and the engines are measured again") as told:
         predictor.predict("the dog")
+    assert len(told) == 1
     assert len(measured) == 2
     auto(directory).predict("the dog")
     assert len(measured) == 2

@@ -16,6 +16,8 @@ from unmask.metrics.intervals import (
     intervals,
     mean_share,
     measure_all,
+    student_quantile,
+    student_tail,
     wilson,
 )
 
@@ -260,13 +262,33 @@ def test_dependent_examples_make_intervals_wider():
     assert together[1] - together[0] > 2.5 * (alone[1] - alone[0])
 
 
-def test_metrics_of_another_unit_have_percentiles():
-    errors = np.random.default_rng(0).exponential(2, 200)
-    low, high = intervals(lambda chosen: {"mean_absolute_error": float(errors[chosen].mean())}, 200)[
-        "mean_absolute_error"
-    ]
-    expected = errors.mean() + np.array([-1.96, 1.96]) * errors.std() / np.sqrt(200)
-    assert [low, high] == pytest.approx(expected, abs=0.1)
+@pytest.mark.parametrize("number", [2, 3, 8, 200])
+def test_metrics_without_a_range_have_students_intervals_and_test(number):
+    """Those of means are known in closed form, for single models and, paired, for differences."""
+    rng = np.random.default_rng(number)
+    first, second = rng.exponential(2, number), rng.exponential(2.4, number)
+    measures = [lambda chosen, errors=errors: {"error": float(errors[chosen].mean())} for errors in (first, second)]
+    expected = stats.t.interval(0.95, number - 1, first.mean(), stats.sem(first))
+    assert intervals(measures[0], number)["error"] == pytest.approx(expected, abs=0.05 * np.ptp(expected))
+    compared = differences(*measures, number)["error"]
+    test = stats.ttest_rel(first, second)
+    expected = test.confidence_interval()
+    assert compared["interval"] == pytest.approx(tuple(expected), abs=0.05 * np.ptp(expected))
+    assert compared["p"] == pytest.approx(test.pvalue, rel=0.2, abs=0.01)
+
+
+def test_a_metric_of_one_example_or_without_a_difference_is_not_significant():
+    measure = lambda chosen: {"error": 3.0}  # noqa: E731
+    assert intervals(measure, 1) == {"error": [3.0, 3.0]}
+    assert differences(measure, measure, 5) == {"error": {"difference": 0.0, "interval": [0.0, 0.0], "p": 1.0}}
+
+
+@pytest.mark.parametrize("degrees", [1, 2, 3, 4, 9, 19, 99])
+def test_students_quantile_and_tail_are_those_of_scipy(degrees):
+    for level in np.geomspace(1e-6, 0.99, 60):
+        assert student_quantile(level, degrees) == pytest.approx(stats.t.isf(level / 2, degrees), rel=1e-5)
+        assert student_quantile(level, 10_000 * degrees) == pytest.approx(stats.norm.isf(level / 2), rel=1e-2)
+        assert student_tail(stats.t.isf(level / 2, degrees), degrees) == pytest.approx(level, rel=1e-3)
 
 
 def test_hotpotqa_has_shares():

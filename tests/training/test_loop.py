@@ -14,6 +14,7 @@ from unmask.objectives.flops import forward_flops
 from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UnmaskError
 from unmask.support.settings import parse_overrides
+from unmask.training import settings
 from unmask.training.checkpoint import load_checkpoint, newest_checkpoint
 from unmask.training.evaluate import NotFiniteError, evaluate
 from unmask.training.loop import Trainer
@@ -123,6 +124,25 @@ def test_a_short_run_writes_its_first_and_its_last_checkpoint_only(small, traine
     one.train()
     assert set(saved) == {0, 20}
     assert len(one.run.read_metrics("heldout")) == 21
+
+
+@pytest.mark.parametrize(("steps", "scored"), [(12, [0, 2, 4, 6, 8, 10, 12]), (13, [0, 2, 4, 6, 8, 10, 13])])
+def test_the_same_weights_are_evaluated_once_and_nearly_the_same_ones_too(small, trainer, monkeypatch, steps, scored):
+    one = trainer(small(budget={"steps": steps}), heldout=True)
+    monkeypatch.setattr(settings, "EVALUATIONS", 6)
+    evaluated, evaluate = [], one._evaluated
+    monkeypatch.setattr(one, "_evaluated", lambda batches: evaluated.append(one.progress.step) or evaluate(batches))
+    one.complete(resume=False)
+    assert evaluated == scored
+    assert [line["step"] for line in one.run.read_metrics("heldout")] == scored
+
+
+def test_without_held_out_samples_the_weights_are_still_checked(small, trainer, monkeypatch):
+    one = trainer(small(budget={"steps": 2}))
+    checked, evaluate = [], one._evaluated
+    monkeypatch.setattr(one, "_evaluated", lambda batches: checked.append(one.progress.step) or evaluate(batches))
+    one.complete(resume=False)
+    assert checked == [2]
 
 
 @pytest.mark.parametrize("clip", [0.01, 1000.0, 0.0])

@@ -81,7 +81,8 @@ def measure_engines(model: Model, *, sequences: int = 1000, requests: int = 200)
             worst, scale = difference(exact, backend, model, signature)
             speed, latencies = time_backend(backend, model, signature, samples, requests)
             p50, p99 = np.percentile(latencies, (50, 99)).tolist()
-            rows.append(EngineMeasurement(name, precision, speed, 1e3 * p50, 1e3 * p99, worst / scale))
+            share = worst / (scale or 1.0)  # all outputs may be 0
+            rows.append(EngineMeasurement(name, precision, speed, 1e3 * p50, 1e3 * p99, share))
     close = [number for number, row in enumerate(rows) if row.difference <= CLOSE[row.precision]]
     return Bench(rows, max(close, key=lambda number: rows[number].sentences_per_second), left_out)
 

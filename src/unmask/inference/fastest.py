@@ -50,6 +50,7 @@ from unmask.inference.exported import ExportedBackend, load_exported
 from unmask.inference.program import FEATURES, ProgramSignature, signature_of
 from unmask.model.model import Model
 from unmask.nn.encoders.encoder import Encoder
+from unmask.support import panels
 from unmask.support.durable import only_writer, read_json, replace_file, replaced_directory
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import fingerprint_values, versions
@@ -222,14 +223,15 @@ def choose_engines(backend: TorchBackend, head: str, directory: Path) -> Engines
         note(f"there is no faster engine than torch to choose in {precision}: install {' or '.join(libraries)}")
         return Engines(Choice(machine, TORCH, TORCH, {}, []))
     libraries_used = {library: _version(library) for library in installed}
-    basis = {**machine, "model": backend.model.fingerprint(), **versions(["torch"]), **libraries_used}
+    own = {"panels": str(panels.registers()), "model": backend.model.fingerprint()}  # a compiler makes torch faster
+    basis = {**machine, **own, **versions(["torch"]), **libraries_used}
     place = directory / FOLDER / fingerprint_values(machine)[:16]
     chosen = _read(place, basis, backend.display)
     try:
         if chosen is None:
             place.parent.mkdir(exist_ok=True)
             with only_writer(place, wait=True):
-                chosen = _read(place, basis, backend.display)  # another process may have measured meanwhile
+                chosen = _read(place, basis, backend.display, again=True)  # another process may have measured
                 if chosen is None:
                     with replaced_directory(place) as aside:
                         chosen = _measure(backend, head, basis, aside)
@@ -242,8 +244,11 @@ def choose_engines(backend: TorchBackend, head: str, directory: Path) -> Engines
     return chosen
 
 
-def _read(place: Path, basis: Mapping[str, str], display: Display) -> Engines | None:
-    """Return the engines that are stored in a directory; None: there are none, or not of this basis."""
+def _read(place: Path, basis: Mapping[str, str], display: Display, *, again: bool = False) -> Engines | None:
+    """Return the engines that are stored in a directory; None: there are none, or not of this basis.
+
+    A note says why stored ones cannot be used, unless they are read `again`.
+    """
     try:
         choice = read_json(place / CHOICE, Choice, "")
         if choice.basis != basis:
@@ -253,8 +258,9 @@ def _read(place: Path, basis: Mapping[str, str], display: Display) -> Engines | 
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (UserError, OSError) as error:
-        reason = error.message if isinstance(error, UserError) else str(error)
-        note(f"a stored engine cannot be used, and the engines are measured again ({reason})")
+        reason = error.message if isinstance(error, UserError) else f"{place}: {error.strerror or error}"
+        if not again:
+            note(f"a stored engine cannot be used, and the engines are measured again ({reason})")
         return None
 
 

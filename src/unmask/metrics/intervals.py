@@ -13,8 +13,12 @@ Likewise a difference of two models that agree on all examples does not vary bet
 of these metrics are therefore computed as if there were two more examples: one in which only the first model is right,
 and one in which only the second is. For accuracies this is the adjusted Wald interval of Bonett and Price.
 
+Metrics without a range, such as bits per character, are often those of few documents, of which resamples show too
+little: n of them have (n - 1)/n of the variance, and say nothing of how uncertain it is. Their intervals, also of
+differences, have Student's quantile for one degree of freedom less than there are examples.
+
 Wilson 1927 (the interval of a proportion); Korn and Graubard 1998 (the effective number of examples); Efron and
-Tibshirani 1993, chapter 13 (percentile intervals); Koehn 2004 (two systems on the same resampled examples); Bonett and
+Tibshirani 1993, chapter 12 (bootstrap-t intervals); Koehn 2004 (two systems on the same resampled examples); Bonett and
 Price 2012, "Adjusted Wald confidence interval for a difference of binomial proportions based on paired data".
 """
 
@@ -22,6 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -58,7 +63,7 @@ def intervals(
 ) -> dict[str, list[float]]:
     """Return the 95 % confidence interval of each metric, [low, high].
 
-    Metrics that are neither in `SHARES` nor in `CORRELATIONS` get the percentiles of the resamples.
+    Metrics that are neither in `SHARES` nor in `CORRELATIONS` get Student's interval.
 
     Args:
         measure: the metrics.
@@ -104,9 +109,20 @@ def _interval(name: str, value: float, drawn: np.ndarray, number: int) -> list[f
     """Return the interval of a metric; `number` is how many examples, or groups of them, were resampled."""
     low = lowest(name)
     if low is None:
-        return [float(end) for end in np.percentile(drawn, [2.5, 97.5])]
+        return _student_interval(value, _standard_error(drawn, number), number)
     share = min(1.0, max(0.0, (value - low) / (100 - low)))
     return [low + (100 - low) * end for end in wilson(share, effective_number(value, float(drawn.var()), number, low))]
+
+
+def _standard_error(drawn: np.ndarray, number: int) -> float:
+    """Return the standard error of a metric, from its resamples of `number` independent examples."""
+    return math.sqrt(float(drawn.var()) * number / max(1, number - 1))
+
+
+def _student_interval(value: float, error: float, number: int) -> list[float]:
+    """Return the 95 % interval of a metric without a range, given its standard error over `number` examples."""
+    half = student_quantile(0.05, max(1, number - 1)) * error
+    return [value - half, value + half]
 
 
 def lowest(name: str) -> float | None:
@@ -135,9 +151,7 @@ def differences(
 
     Returns:
         For each metric, `difference` (first minus second), `interval` (95 %, [low, high]) and `p`, from 1 / `RESAMPLES`
-        to 1: below 0.05 if the interval is without 0. Metrics that are neither in `SHARES` nor in `CORRELATIONS` get
-        percentiles, and twice the smaller of the shares of resamples in which the difference is at most 0 and at
-        least 0.
+        to 1: below 0.05 if the interval is without 0.
     """
     first_drawn, second_drawn = resampled([first, second], number, seed, groups)
     first_all, second_all = measure_all(first, number), measure_all(second, number)
@@ -155,8 +169,9 @@ def differences(
             low, high, p = adjusted_wald(difference / width, float(drawn.var()) / width**2, effective)
             ends = [width * low, width * high]
         else:
-            ends = [float(end) for end in np.percentile(drawn, [2.5, 97.5])]
-            p = 2 * min((drawn <= 0).mean(), (drawn >= 0).mean())
+            error = _standard_error(drawn, independent)
+            ends = _student_interval(difference, error, independent)
+            p = student_tail(abs(difference) / error, max(1, independent - 1)) if error else float(not difference)
         p = float(min(1.0, max(p, 1 / RESAMPLES)))
         differences[name] = {"difference": difference, "interval": ends, "p": p}
     return differences
@@ -193,6 +208,32 @@ def add_two_examples(difference: float, variance: float, number: float, *, runs:
     center = difference * number / total
     squares = (number * (number * variance + difference**2) + 2 / runs**2) / total  # mean square of differences
     return center, (squares - center**2) / total
+
+
+def student_quantile(level: float, degrees: int) -> float:
+    """Return the quantile of Student's distribution that is exceeded in absolute value with probability `level`.
+
+    `level` is from 1e-7 to 1. It is interpolated to 4 digits; NumPy has no such function.
+    """
+    degrees = min(degrees, 10_000)  # of which it is the normal one, to 3 digits
+    angles, tail = _student_table(degrees)
+    return math.sqrt(degrees) * math.tan(float(np.interp(level, tail, angles)))
+
+
+def student_tail(t: float, degrees: int) -> float:
+    """Return the probability that Student's distribution exceeds `t`, 0 or more, in absolute value; 0 below 1e-9."""
+    degrees = min(degrees, 10_000)
+    angles, tail = _student_table(degrees)
+    return float(np.interp(math.atan(t / math.sqrt(degrees)), angles[::-1], tail[::-1]))
+
+
+@lru_cache
+def _student_table(degrees: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return angles and the probability that |T| is above √degrees tan(angle); the density of angles is cos^(ν - 1)."""
+    angles = np.pi / 2 * (1 - np.linspace(0, 1, 20_001) ** 2)  # descending, dense at π/2
+    density = np.cos(angles) ** (degrees - 1)
+    tail = np.concatenate([[0], np.cumsum((density[1:] + density[:-1]) / 2 * -np.diff(angles))])
+    return angles, tail / tail[-1]
 
 
 def resampled(

@@ -80,11 +80,17 @@ def replace_file(path: Path, content: bytes) -> None:
     Raises:
         OSError: the file cannot be written; the old content is unchanged.
     """
+    with replaced_file(path) as temporary, create(temporary) as file:
+        file.write(content)
+
+
+@contextmanager
+def replaced_file(path: Path) -> Iterator[Path]:
+    """Yield the path of a file to be written, which takes the place of another one; see `replace_file`."""
     temporary = path.with_name(f".{path.name}.part")
     try:
         with named(path):
-            with create(temporary) as file:
-                file.write(content)
+            yield temporary
             sync(temporary)
             temporary.replace(path)
     except OSError:

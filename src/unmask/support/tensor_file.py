@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unmask.support.durable import create, named
+from unmask.support.durable import create
 
 DTYPES = {
     torch.float64: "F64",
@@ -57,19 +57,28 @@ def header_of(described: Described, metadata: Mapping[str, str] | None = None) -
     return len(header).to_bytes(8, "little") + header, starts
 
 
-def write_tensors(path: Path, described: Described, tensors: Iterable[Tensor]) -> None:
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
+    """Write tensors on any device, by name, as `write_tensors` does; they may share memory."""
+    described = {name: (value.dtype, value.shape) for name, value in tensors.items()}
+    write_tensors(path, described, (tensors[name].detach().cpu() for name in in_order(described)), metadata)
+
+
+def write_tensors(
+    path: Path, described: Described, tensors: Iterable[Tensor], metadata: Mapping[str, str] | None = None
+) -> None:
     """Write a file of safetensors one tensor at a time; it is not flushed to the disk.
 
     Args:
         path: the file.
         described: dtype and shape of each tensor.
         tensors: the tensors, on the CPU, in the order of `in_order`.
+        metadata: what the header says besides.
 
     Raises:
         OSError: it cannot be written.
     """
-    header, starts = header_of(described)
-    with named(path), create(path) as file:
+    header, starts = header_of(described, metadata)
+    with create(path) as file:
         file.write(header)
         for name, tensor in zip(starts, tensors, strict=True):
             assert (tensor.dtype, tuple(tensor.shape)) == (described[name][0], tuple(described[name][1])), name

@@ -33,7 +33,7 @@ from unmask.support.durable import create, named, sync
 from unmask.support.errors import UnmaskError, UserError
 from unmask.support.fingerprint import sha256
 from unmask.support.messages import argument
-from unmask.support.tensor_file import in_order, write_tensors
+from unmask.support.tensor_file import in_order, save_tensors, write_tensors
 from unmask.training.shards import Shards
 
 MODEL_FILE, OPTIMIZER_FILE = "model.safetensors", "optimizer.safetensors"
@@ -178,7 +178,7 @@ def save_checkpoint(folder: Path, state: State) -> Path:
     with _writing(folder, state.progress.step) as aside:
         _begin(aside)
         for file, tensors in _files(state).items():
-            _write(aside / file, safetensors.torch.save(dict(tensors)))
+            save_tensors(aside / file, tensors)
         return _finish(aside, state.progress)
 
 
@@ -209,8 +209,6 @@ def write_gathered(folder: Path, state: State, shards: Shards) -> None:
 def finish_gathered(folder: Path, progress: Progress) -> Path:
     """Finish the checkpoint that `write_gathered` has begun; see `save_checkpoint`."""
     with _writing(folder, progress.step) as aside:
-        for file in aside.iterdir():
-            sync(file)
         return _finish(aside, progress)
 
 
@@ -232,6 +230,8 @@ def _finish(aside: Path, progress: Progress) -> Path:
     """Make the checkpoint whose tensors are in a directory durable and the newest one; return its final path."""
     folder = aside.parent
     final = folder / aside.name.removeprefix(WRITING)
+    for file in aside.iterdir():
+        sync(file)
     _write(aside / "progress.json", msgspec.json.encode(progress))
     files = {path.name: sha256(path) for path in sorted(aside.iterdir())}
     _write(aside / "manifest.json", msgspec.json.encode(Checksums(files)))

@@ -79,6 +79,9 @@ class Trainer:
         processes: the processes that train together; only the main process writes.
         display: shows the progress.
         evaluation_share: maximum time of evaluations, compared with that of the training.
+
+    Attributes:
+        finite: whether the losses of the present weights on the held-out samples are numbers; None: not evaluated.
     """
 
     def __init__(
@@ -131,6 +134,7 @@ class Trainer:
         self.patience = Patience(run, settings.budget.patience if heldout else None, self.processes)
         self.progress = Progress(cursor=source.start, threads=torch.get_num_threads())
         self.failures = 0
+        self.finite: bool | None = None
         self.digest = 0
         self.scale = LossScale(machine.precision)
         self._sums = [(Sums(self.processes), Sums(self.processes)) for _ in source.stages]  # their names differ
@@ -145,6 +149,7 @@ class Trainer:
             (self.resume if resume else self.start)()
             self.train()
             if (best := self.patience.take_best(self.replicas)) is not None:
+                self.finite = None
                 self.display.say(f"the held-out loss was lowest at step {best}: using the weights of that step")
             if averaged := self.optimizer.take_means():
                 self.replicas.refresh()
@@ -207,9 +212,13 @@ class Trainer:
         saved = time.monotonic()
         peak = self.calibration.peak(self.run, progress.total)
         bar = self.display.bar(progress, peak, lambda step: plan.tokens_until(step, progress.total))
+
+        def is_evaluated() -> bool:
+            remaining = progress.total - progress.step
+            return not remaining or (progress.step % every == 0 and (closely or remaining >= every))
+
         with Interrupt() as interrupt, bar as advance, self.saver, self._rescuing():
-            due = progress.step % every == 0 or progress.step == progress.total
-            if progress.step and due and self._last_evaluated() < progress.step:
+            if progress.step and is_evaluated() and self._last_evaluated() < progress.step:
                 self._evaluate()  # another process was lost during this evaluation
             done = progress.step == progress.total or self.patience.is_over()
             while not done:
@@ -221,7 +230,7 @@ class Trainer:
                     every = evaluation_steps()
                 advance(metrics)
                 done = progress.step == progress.total
-                evaluated = progress.step % every == 0 or done
+                evaluated = is_evaluated()
                 if evaluated:
                     self._evaluate()
                     done = done or self.patience.is_over()
@@ -238,6 +247,7 @@ class Trainer:
     def step(self) -> dict[str, float]:
         """Take one optimizer step and return its metrics."""
         progress = self.progress
+        self.finite = None
         start = time.perf_counter()
         step = self.feed.next(progress)
         self.digest = step.digest
@@ -359,6 +369,7 @@ class Trainer:
         """Evaluate, show and log; without any step there is no course of the training to show."""
         if self.heldout and self.progress.total:
             metrics = self._evaluated(self.heldout)
+            self.finite = is_finite(metrics)
             self.run.log({"kind": "heldout", "step": self.progress.step, "tokens": self.progress.tokens, **metrics})
             self.display.show_evaluation(self.progress, metrics)
             self.patience.update(self.replicas)
@@ -369,13 +380,15 @@ class Trainer:
         Raises:
             NotFiniteError: they are not.
         """
-        batches = self.heldout[:1]
-        if not batches:
-            limits = self.settings.batch
-            samples, _ = self.source.take(self.source.start, tokens=limits.tokens, sequences=limits.sequences)
-            batches = [collate(self.prepare(samples[:CHECKED]))]
+        if self.finite is None:  # the weights were not evaluated
+            batches = self.heldout[:1]
+            if not batches:
+                limits = self.settings.batch
+                samples, _ = self.source.take(self.source.start, tokens=limits.tokens, sequences=limits.sequences)
+                batches = [collate(self.prepare(samples[:CHECKED]))]
+            self.finite = is_finite(self._evaluated(batches))
         weights = self.replicas.state_dict()  # what this process has of them
-        finite = is_finite(self._evaluated(batches)) and all(bool(one.isfinite().all()) for one in weights.values())
+        finite = self.finite and all(bool(one.isfinite().all()) for one in weights.values())
         if self.processes.all_reduce_max([not finite])[0]:
             raise NotFiniteError(
                 "the loss or the weights are not finite at the end, so no model is written; the run and its log are "

@@ -12,8 +12,8 @@ import torch
 
 from unmask.cli.main import main
 from unmask.data.tokenizers.load import load_tokenizer
-from unmask.families.checkpoints.hub import PICKLE, download, revision_of, upload
-from unmask.families.checkpoints.safetensors_file import INDEX
+from unmask.families.checkpoints.hub import download, revision_of, upload
+from unmask.families.checkpoints.safetensors_file import INDEX, PICKLED
 from unmask.families.checkpoints.sentence_modules import SENTENCES, Pooling
 from unmask.inference.load import load
 from unmask.inference.static import write_static
@@ -36,7 +36,7 @@ def published(hub, tokenizer, tmp_path):
     made = model(tokenizer)
     save_model(tmp_path / "made", made, "A card.")
     files = {path.name: path.read_bytes() for path in (tmp_path / "made").iterdir()}
-    hub.repositories[NAME] = {**files, "flax_model.msgpack": b"x", PICKLE: b"pickled", "onnx/config.json": b"{}"}
+    hub.repositories[NAME] = {**files, "flax_model.msgpack": b"x", PICKLED: b"pickled", "onnx/config.json": b"{}"}
     return made
 
 
@@ -48,7 +48,7 @@ def test_a_model_is_loaded_by_its_name_and_its_commit_is_known(hub, published):
     assert found.inputs("init") == {"init": published.fingerprint(), "init_revision": f"{NAME}@{commit}"}
     downloaded = {path.rpartition("/")[2] for path in hub.asked if "/resolve/" in path}
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= downloaded
-    assert not downloaded & {"flax_model.msgpack", PICKLE}
+    assert not downloaded & {"flax_model.msgpack", PICKLED}
     assert read_settings(NAME) == published.encoder.settings
 
 
@@ -145,12 +145,12 @@ def test_pickled_weights_are_only_downloaded_if_allowed(hub, published, tmp_path
     del hub.repositories[NAME]["model.safetensors"], hub.repositories[NAME]["checksums.json"]
     with pytest.raises(UserError, match=r"no model\.safetensors in this directory; allow_pickle=True also downloads"):
         load_model(NAME)
-    assert not any(PICKLE in path for path in hub.asked)
+    assert not any(PICKLED in path for path in hub.asked)
     state = tmp_path / "state.bin"
     torch.save({"cls.x": torch.zeros(1)}, state)
-    hub.repositories[NAME][PICKLE] = state.read_bytes()
+    hub.repositories[NAME][PICKLED] = state.read_bytes()
     folder = download(NAME, allow_pickle=True)
-    assert (folder / PICKLE).read_bytes() == state.read_bytes()
+    assert (folder / PICKLED).read_bytes() == state.read_bytes()
     assert revision_of(folder) == f"{NAME}@{hub.commit(NAME)}"
 
 
@@ -200,7 +200,7 @@ def test_the_shards_that_the_index_lists_are_downloaded_and_uploaded(hub, publis
     files |= shards | {INDEX: (tmp_path / "made" / INDEX).read_bytes(), "model-00009-of-00009.safetensors": b"other"}
     assert_same_model(load_model(NAME), published)
     downloaded = {path.rpartition("/")[2] for path in hub.asked if "/resolve/" in path}
-    assert shards.keys() <= downloaded and not downloaded & {"model-00009-of-00009.safetensors", PICKLE}
+    assert shards.keys() <= downloaded and not downloaded & {"model-00009-of-00009.safetensors", PICKLED}
     (tmp_path / "made" / "model.safetensors").unlink(missing_ok=True)
     upload(tmp_path / "made", "someone/copy")
     assert shards.keys() <= hub.repositories["someone/copy"].keys()

@@ -1,6 +1,7 @@
 """Stored predictions: students learn from them as from the teacher, which then reads nothing; what is refused."""
 
 import json
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -41,6 +42,26 @@ def test_what_is_stored_is_read_again(store):
         values, ids = again[bytes([number] * 16)]
         assert values.shape == (number, TOP) and (values == number).all() and (ids == 7).all()
     assert len(list(store.directory.glob("part-*"))) == 2
+
+
+@pytest.mark.parametrize("teacher", ["a", "b"])
+def test_what_another_student_stores_while_one_begins_is_not_lost(tmp_path, monkeypatch, teacher):
+    @contextmanager
+    def waited_for(directory, *, wait):
+        monkeypatch.undo()
+        other = TargetStore(directory, {"teacher": "a"})
+        other.put(b"x" * 16, np.ones((2, TOP), np.float16), np.ones((2, TOP), np.int32))
+        other.flush()
+        yield
+
+    directory = tmp_path / "store"
+    monkeypatch.setattr("unmask.workflows.distillation.targets.only_writer", waited_for)
+    if teacher == "a":
+        assert len(TargetStore(directory, {"teacher": teacher})) == 1
+    else:
+        with pytest.raises(UserError, match="these predictions are of another teacher: a, not b"):
+            TargetStore(directory, {"teacher": teacher})
+    assert len(TargetStore(directory, {"teacher": "a"})) == 1
 
 
 def test_other_predictions_and_damaged_files_are_refused(store, tmp_path):

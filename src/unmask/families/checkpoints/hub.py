@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from unmask.data.tokenizers.tokenizer import ALL_FILES as TOKENIZER_FILES
-from unmask.families.checkpoints.safetensors_file import CHECKSUMS, INDEX, read_index
+from unmask.families.checkpoints.safetensors_file import CHECKSUMS, INDEX, PICKLED, WEIGHTS, read_index
 from unmask.families.checkpoints.sentence_files import LENGTH_FILES, PATTERNS
 from unmask.support.beside import REFUSED_FILES
 from unmask.support.errors import UserError
@@ -20,7 +20,7 @@ from unmask.support.model_card import NAME as CARD
 
 ARGUMENTS = "model_args.json"
 """File of simpletransformers; see config_file.py."""
-_FILES = ("config.json", "model.safetensors", INDEX, CHECKSUMS, ARGUMENTS, *TOKENIZER_FILES)
+_FILES = ("config.json", WEIGHTS, INDEX, CHECKSUMS, ARGUMENTS, *TOKENIZER_FILES)
 ENCODER = "0_Transformer"
 """Usual name of the folder of the encoder in a directory of sentence-transformers, if it has one."""
 _ENCODER_FILES = (*_FILES, *LENGTH_FILES, *REFUSED_FILES)
@@ -32,7 +32,6 @@ PROGRAM = (CHECK, "onnx/model*.onnx*", "model.onnx", "model.xml", "model.bin")
 """Patterns of the names of its program, and of the outputs to compare with."""
 FILES = (*_FILES, CARD, MANIFEST, *PATTERNS, *REFUSED_FILES, *(f"{ENCODER}/{name}" for name in _ENCODER_FILES))
 """Names of the files that are downloaded, and patterns of such names, besides shards in an index and programs."""
-PICKLE = "pytorch_model.bin"
 _SNAPSHOT = re.compile(r"models--(.+?)--(.+)/snapshots/([0-9a-f]{40})")
 
 
@@ -54,8 +53,8 @@ def download(
     with explaining(hub, name, revision):
         folder = Path(hub.snapshot_download(name, revision=revision, allow_patterns=list(files)))
         program = PROGRAM if (folder / MANIFEST).is_file() else ()
-        more = _shards(folder) or program or ([PICKLE] if allow_pickle else [])
-        if INDEX in files and more and not (folder / "model.safetensors").exists():
+        more = _shards(folder) or program or ([PICKLED] if allow_pickle else [])
+        if INDEX in files and more and not (folder / WEIGHTS).exists():
             folder = Path(hub.snapshot_download(name, revision=folder.name, allow_patterns=[*files, *more]))
     return folder
 

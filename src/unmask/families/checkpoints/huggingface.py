@@ -21,11 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import safetensors.torch
 import torch
 from torch import Tensor
 
-from unmask.data.text.files import require_regular
 from unmask.data.text.whole_files import read_object, write_json
 from unmask.families import FAMILIES, BodySettings, Family, family_of
 from unmask.families.checkpoints.check import BUFFERS, body_on_meta, check, take_decoder
@@ -54,6 +52,7 @@ from unmask.families.checkpoints.heads import (
 from unmask.families.checkpoints.hub import ARGUMENTS, revision_of
 from unmask.families.checkpoints.safetensors_file import (
     INDEX,
+    WEIGHTS,
     Load,
     checked,
     read_index,
@@ -61,15 +60,17 @@ from unmask.families.checkpoints.safetensors_file import (
     read_shard_shapes,
     read_shard_tensors,
     read_tensors,
+    weights_file,
     without_prefixes,
 )
 from unmask.families.format import SHARED_KEY, TASK_HEADS, Format, Pretrained
 from unmask.nn.encoders.encoder import POOLER, Encoder
 from unmask.objectives import OBJECTIVES
 from unmask.support.beside import OTHER_WEIGHTS
-from unmask.support.durable import replace_file
+from unmask.support.durable import replaced_file
 from unmask.support.errors import UserError, nearest
 from unmask.support.messages import argument
+from unmask.support.tensor_file import save_tensors
 
 POOLED_TASKS = ("regression", "classification", "multi_label")
 """Heads that score whole texts."""
@@ -232,7 +233,7 @@ def write(
     architecture = form.architectures.get(known, form.architectures[()])
     prefix = "" if architecture == form.architectures[()] else form.prefix
     state = encoder.state_dict()
-    tensors = {prefix + name: value.clone() for name, value in form.stored(settings, state).items()}
+    tensors = {prefix + name: value for name, value in form.stored(settings, state).items()}
     pooler, own = _pooler(form, architecture, prefix, known), {name for name, values in heads.items() if values}
     if not pooler and POOLER in encoder.provides and (own - {*known} - (OBJECTIVES.keys() - POOLED)):
         pooler = OWN_POOLER  # which heads for tasks that the format has no name for may read, too
@@ -242,8 +243,9 @@ def write(
         for tensor_part, value in values.items():
             name = head_name(form, head, tensor_part) if head in known else ""
             tensors[name or f"{OWN}{head}.{tensor_part}"] = value
-    plain = {name: value.detach().cpu().float().contiguous() for name, value in tensors.items()}
-    replace_file(directory / "model.safetensors", safetensors.torch.save(plain, {"format": "pt"}))
+    with replaced_file(directory / WEIGHTS) as file:
+        plain = {name: value.detach().cpu().float() for name, value in tensors.items()}
+        save_tensors(file, plain, {"format": "pt"})
     write_config(directory, encoder, heads, labels, task, pad, tokens)
 
 
@@ -334,19 +336,14 @@ def _settings(family: Family, config: Mapping[str, Any], path: Path) -> tuple[Bo
 
 def _open(directory: Path, allow_pickle: bool) -> tuple[Path, dict[str, tuple[int, ...]], Load]:
     """Return the file that errors name, the shapes of the tensors in it, and the function that reads them."""
-    path = directory / "model.safetensors"
-    require_regular(path)
-    if path.exists():
+    path = weights_file(directory)
+    if path is None:
+        raise _without_weights(directory)
+    if path.name == WEIGHTS:
         return path, read_shapes(path), partial(read_tensors, path)
-    path = directory / INDEX
-    require_regular(path)
-    if path.exists():
+    if path.name == INDEX:
         files = read_index(path)
         return path, read_shard_shapes(files), partial(read_shard_tensors, files)
-    path = directory / "pytorch_model.bin"
-    require_regular(path)
-    if not path.exists():
-        raise _without_weights(directory)
     if not allow_pickle:
         raise UserError(
             "pickled weights can execute arbitrary code when they are loaded",

@@ -28,6 +28,8 @@ from unmask.data.text.json_keys import refuse_duplicates
 from unmask.support.errors import UserError
 from unmask.support.notices import note
 
+WEIGHTS, INDEX, PICKLED = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
+"""Names of the file of all weights, of the index of several files, and of pickled weights."""
 MAX_HEADER = 1_000_000
 """Maximum size of a header in bytes; that of BERT-large has 40,000."""
 
@@ -35,6 +37,19 @@ FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 INTEGERS = (torch.int64, torch.int32)
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
+
+
+def weights_file(directory: Path) -> Path | None:
+    """Return the file by which the weights of a directory are read: of all, the index, or pickled ones; None: none.
+
+    Raises:
+        UserError: it is no regular file.
+    """
+    for name in (WEIGHTS, INDEX, PICKLED):
+        require_regular(directory / name)
+        if (directory / name).exists():
+            return directory / name
+    return None
 
 
 def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
@@ -110,7 +125,6 @@ def checked(tensor: Tensor, name: str, path: Path) -> Tensor:
 
 CHECKSUMS = "checksums.json"
 """Name of the file with the checksums of a directory that unmask wrote (check.py)."""
-INDEX = "model.safetensors.index.json"
 REMEDY = "download all files of the model again"
 _SHARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*\.safetensors")
 

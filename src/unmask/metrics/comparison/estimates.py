@@ -24,8 +24,8 @@ three arms or more with the same three seeds or more, tests moderate the varianc
 mean one of all pairs, as if this had two to four degrees of freedom (Smyth 2004, section 3, with a fixed prior). Three
 seeds have two of their own, with which hardly any difference among five arms is significant.
 
-Metrics without a range are those of few documents, such as bits per character, or of single examples: in place of z is
-Student's quantile for one degree of freedom less than there are examples.
+Metrics without a range have, in place of z, Student's quantile for one degree of freedom less than there are examples;
+see `metrics.intervals`.
 
 Arms with the same seeds are paired: the differences by seed are the scores of one arm. Otherwise, the parts of the arms
 are added (Welch). Metrics with a range get Wilson's interval, and differences of them two more examples: see
@@ -41,14 +41,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
 
 from unmask.metrics.comparison.multibootstrap import Resampled
-from unmask.metrics.intervals import Z, add_two_examples, effective_number, wilson
+from unmask.metrics.intervals import Z, add_two_examples, effective_number, student_quantile, wilson
 
 INTERACTION = 0.6
 """Share of the interaction that is subtracted."""
@@ -213,25 +212,6 @@ def common_seeds(arms: Sequence[Resampled]) -> tuple[int, ...]:
     """Return the seeds on which arms are compared: those of all; () if there are none, or one of several of each."""
     common = [seed for seed in arms[0].seeds if all(seed in arm.seeds for arm in arms)]
     return tuple(common) if len(common) > 1 or any(len(arm.seeds) == 1 for arm in arms) else ()
-
-
-def student_quantile(level: float, degrees: int) -> float:
-    """Return the quantile of Student's distribution that is exceeded in absolute value with probability `level`.
-
-    `level` is from 1e-7 to 1. It is interpolated to 4 digits; NumPy has no such function.
-    """
-    degrees = min(degrees, 10_000)  # of which it is the normal one, to 3 digits
-    angles, tail = _student_table(degrees)
-    return math.sqrt(degrees) * math.tan(float(np.interp(level, tail, angles)))
-
-
-@lru_cache
-def _student_table(degrees: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return angles and the probability that |T| is above √degrees tan(angle); the density of angles is cos^(ν - 1)."""
-    angles = np.pi / 2 * (1 - np.linspace(0, 1, 20_001) ** 2)  # descending, dense at π/2
-    density = np.cos(angles) ** (degrees - 1)
-    tail = np.concatenate([[0], np.cumsum((density[1:] + density[:-1]) / 2 * -np.diff(angles))])
-    return angles, tail / tail[-1]
 
 
 def _seeds_part(weight: float, arm: Resampled) -> SeedsPart:

@@ -11,6 +11,7 @@ import msgspec
 from unmask.data.corpus.build import check_sources
 from unmask.data.labelled.label_spellings import shown
 from unmask.data.text.documents import Skipped, TextOptions, read_documents, refuse_none
+from unmask.families.checkpoints.safetensors_file import PICKLED, weights_file
 from unmask.nn.encoders.encoder import HeadSpec
 from unmask.recipes.recipe import FinetuningRecipe, as_recipe
 from unmask.support.errors import UserError, check_count, nearest, refuse_idle
@@ -103,12 +104,12 @@ def check_weights(arms: Mapping[str, Arm]) -> None:
         UserError: one is.
     """
     for name, arm in arms.items():
-        directory = Path(arm.model)
-        if arm.model and (directory / "pytorch_model.bin").exists() and not any(directory.glob("*.safetensors")):
+        file = weights_file(Path(arm.model)) if arm.model else None
+        if file and file.name == PICKLED:
             copy = call("export", model=arm.model, format="huggingface", allow_pickle=True, out="NEW")
             raise UserError(
                 f"arm '{name}': pickled weights can execute arbitrary code when they are loaded",
-                file=directory / "pytorch_model.bin",
+                file=file,
                 remedy=f"write them as safetensors, and compare the copy: {copy}",
             )
 

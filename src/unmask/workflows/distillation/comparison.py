@@ -18,7 +18,7 @@ import torch
 
 from unmask.data.batches.batch import Batch
 from unmask.data.batches.masking import MASKED
-from unmask.families.checkpoints.safetensors_file import INDEX, read_index
+from unmask.families.checkpoints.safetensors_file import INDEX, read_index, weights_file
 from unmask.inference.backend import TorchBackend, finite, inference_copy
 from unmask.inference.evaluation.scoring import score_examples
 from unmask.inference.predictor import Predictor
@@ -226,8 +226,9 @@ def _size(subject: Subject) -> Mapping[str, Any]:
     model, folder = subject.model, find(subject.source)
     heads = sum(value.numel() for head in model.heads.values() for value in head.values())
     weights = sum(value.numel() for value in model.encoder.parameters())
-    files = [path for name in ("model.safetensors", "pytorch_model.bin") if (path := folder / name).exists()]
-    shards = files[:1] or {*read_index(folder / INDEX).values()}
+    file = weights_file(folder)
+    assert file is not None, "they have been read"
+    shards = {*read_index(file).values()} if file.name == INDEX else {file}
     return {"parameters": weights + heads, "bytes": sum(path.stat().st_size for path in shards)}
 
 

@@ -91,7 +91,10 @@ class TargetStore:
         self.directory.mkdir(parents=True, exist_ok=True)
         if not path.exists():  # before the first predictions, so that they are known if the run is killed then
             with only_writer(self.directory, wait=True):
-                self._write_manifest()
+                if path.exists():  # another student has begun meanwhile
+                    self._open(path, of)
+                else:
+                    self._write_manifest()
 
     def __len__(self) -> int:
         return len(self._where) + len(self._new)
