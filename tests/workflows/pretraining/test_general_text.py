@@ -174,6 +174,9 @@ def test_with_a_new_head_nothing_is_known_before(base, tmp_path, capsys):
     ((step, loss),) = general_losses(run)
     assert step == 1 and "expect" not in capsys.readouterr().err
     assert f"Loss of the general text: {loss:.2f} nats; it had none before" in (run / "report.md").read_text()
+    more = {**settings, "budget.steps": 2}
+    unmask.pretrain(init=base / "base", text=general, general=general, out=run, settings=more, resume=True)
+    assert "are 70% those of" in capsys.readouterr().err, "the loss at the end of the first call is none before the run"
 
 
 def test_expectations():

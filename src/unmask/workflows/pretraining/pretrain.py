@@ -190,9 +190,7 @@ def train_encoder(
             unseen = evaluate(learner, curriculum.heldout(corpus.train, HELDOUT_TOKENS), machine)  # so far
             run.log({"kind": "general", "step": 0, **known, "text_loss": unseen["loss"]})
             counts = corpus.train.token_counts()
-            lacking = (
-                counts[tokenizer.unk] >= UNKNOWN_SHARE * counts.sum()
-            )  # words that ELMo reads, but does not predict
+            lacking = counts[tokenizer.unk] >= UNKNOWN_SHARE * counts.sum()  # ELMo reads such words, without a warning
             if not (start.warnings or lacking):  # what the vocabulary lacks is few tokens, which are easy to predict
                 display.say(expectation(unseen, known))
         trainer = Trainer(
