@@ -62,7 +62,7 @@ def test_what_is_forgotten_is_reported(base, tmp_path, capsys):
         expected = unmask.evaluate(model, [general], quiet=True)["metrics"]["masked_lm_loss"]
         assert loss == pytest.approx(expected, rel=0.1)
     assert after > before + 0.1, "the order of words is unlearned"
-    assert "nats a token harder for the model than the general text: expect a gain" in printed
+    assert "nats a token harder for the model than the general text: expect a gain; its words have" in printed
     line = f"Loss of the general text: {before:.2f} nats before, {after:.2f} after ({after - before:+.2f})."
     assert line in (run / "report.md").read_text()
 
@@ -180,9 +180,23 @@ def test_with_a_new_head_nothing_is_known_before(base, tmp_path, capsys):
 
 
 def test_expectations():
-    assert expectation({"loss": 3.1 + HARDER}, {"loss": 3.0}).endswith("expect a gain")
-    assert "only 0.10 nats a token harder" in expectation({"loss": 3.1}, {"loss": 3.0})
-    assert "is no harder for" in expectation({"loss": 2.5}, {"loss": 3.0})
+    general = {"loss": 3.0, "fertility": 1.25}
+    assert "expect a gain; its words have 1.50 tokens, those of the general text 1.25" in expectation(
+        {"loss": 3.1 + HARDER, "fertility": 1.5}, general
+    )
+    assert "only 0.10 nats a token harder" in expectation({"loss": 3.1, "fertility": 1.0}, general)
+    assert "is no harder for" in expectation({"loss": 2.5, "fertility": 1.0}, general)
+
+
+def test_the_tokens_of_a_word_are_counted_though_some_are_masked(base, documents, tmp_path):
+    adapted(base, tmp_path / "run", general=base / "general.jsonl", quiet=True, initial_share=0)
+    lines = map(msgspec.json.decode, (tmp_path / "run/metrics.jsonl").read_bytes().splitlines())
+    before = next(line for line in lines if line["kind"] == "general")
+    tokenizer = unmask.load_tokenizer(base / "base" / "model")
+    tokens = [token for text in documents for token in tokenizer.tokens(tokenizer.encode(text))]
+    expected = len(tokens) / sum(not token.startswith("##") for token in tokens)
+    assert before["fertility"] == pytest.approx(expected, rel=0.03)
+    assert before["text_fertility"] == pytest.approx(expected, rel=0.03), "the same words in another order"
 
 
 def test_what_is_refused(base, tmp_path):

@@ -13,8 +13,11 @@ from itertools import accumulate
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import torch
+
 from unmask.data.batches.batch import Batch
 from unmask.data.batches.curriculum import Curriculum
+from unmask.data.batches.masking import MASKED
 from unmask.data.corpus.build import write_corpus
 from unmask.data.text.documents import TextOptions
 from unmask.data.tokenizers.tokenizer import Tokenizer
@@ -81,13 +84,35 @@ def general_batches(
     return batches
 
 
+def fertility(batches: Sequence[Batch], tokenizer: Tokenizer) -> float:
+    """Return the number of tokens of a word, on average; special ones do not count."""
+    tokens = words = 0
+    for batch in batches:
+        ids = batch.tokens.ids.clone()
+        if ids.ndim > 1:  # characters of whole words
+            return 1.0
+        if MASKED in batch.positions:
+            ids[batch.positions[MASKED]] = batch.labels[MASKED].to(ids.dtype)
+        ordinary = ids[~torch.isin(ids, torch.tensor([*tokenizer.special_ids]))].numpy()
+        tokens, words = tokens + len(ordinary), words + int(tokenizer.begins_word(ordinary).sum())
+    return tokens / max(1, words)
+
+
 def expectation(text: Mapping[str, float], general: Mapping[str, float]) -> str:
-    """Return in words what to expect of an adaptation, from the losses of a model on its text and on general text."""
+    """Return in words what to expect of an adaptation.
+
+    Args:
+        text: loss and fertility of a model on its text.
+        general: the same on general text.
+    """
     harder = text["loss"] - general["loss"]
     if harder >= HARDER:
-        return f"this text is {harder:.2f} nats a token harder for the model than the general text: expect a gain"
-    how = "no harder" if harder <= 0 else f"only {harder:.2f} nats a token harder"
-    return f"this text is {how} for the model than the general text: expect little, it is like what the model has read"
+        told = f"{harder:.2f} nats a token harder for the model than the general text: expect a gain"
+    else:
+        how = "no harder" if harder <= 0 else f"only {harder:.2f} nats a token harder"
+        told = f"{how} for the model than the general text: expect little, it is like what the model has read"
+    words = f"its words have {text['fertility']:.2f} tokens, those of the general text {general['fertility']:.2f}"
+    return f"this text is {told}; {words}"
 
 
 def forgotten(losses: Sequence[Mapping[str, float]]) -> str:

@@ -55,7 +55,13 @@ from unmask.workflows.pretraining.checks import (
     check_words,
     open_others,
 )
-from unmask.workflows.pretraining.general_text import MOST_LOST, expectation, forgotten, general_batches
+from unmask.workflows.pretraining.general_text import (
+    MOST_LOST,
+    expectation,
+    fertility,
+    forgotten,
+    general_batches,
+)
 from unmask.workflows.pretraining.start import (
     USUAL_SHARE,
     InitialWeights,
@@ -186,9 +192,12 @@ def train_encoder(
             )
         new_heads = set(created).difference(start.model.created if start.model else ())
         if other and not new_heads and processes.is_main and not resume:
-            known = evaluate(learner, other, machine)
-            unseen = evaluate(learner, curriculum.heldout(corpus.train, HELDOUT_TOKENS), machine)  # so far
-            run.log({"kind": "general", "step": 0, **known, "text_loss": unseen["loss"]})
+            known, unseen = (
+                {**evaluate(learner, batches, machine), "fertility": fertility(batches, tokenizer)}
+                for batches in (other, curriculum.heldout(corpus.train, HELDOUT_TOKENS))  # unseen so far
+            )
+            of_text = {f"text_{name}": unseen[name] for name in ("loss", "fertility")}
+            run.log({"kind": "general", "step": 0, **known, **of_text})
             counts = corpus.train.token_counts()
             lacking = counts[tokenizer.unk] >= UNKNOWN_SHARE * counts.sum()  # ELMo reads such words, without a warning
             if not (start.warnings or lacking):  # what the vocabulary lacks is few tokens, which are easy to predict
