@@ -75,7 +75,7 @@ def write_tensors(
         metadata: what the header says besides.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: it cannot be written; the error may lack the name of the file (`durable.named`).
     """
     header, starts = header_of(described, metadata)
     with create(path) as file:

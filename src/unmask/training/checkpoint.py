@@ -178,7 +178,8 @@ def save_checkpoint(folder: Path, state: State) -> Path:
     with _writing(folder, state.progress.step) as aside:
         _begin(aside)
         for file, tensors in _files(state).items():
-            save_tensors(aside / file, tensors)
+            with named(aside / file):
+                save_tensors(aside / file, tensors)
         return _finish(aside, state.progress)
 
 
@@ -201,7 +202,8 @@ def write_gathered(folder: Path, state: State, shards: Shards) -> None:
             described = {name: (part.dtype, shards.shape(name, part)) for name, part in parts.items()}
             gathered = (shards.gather(name, parts[name]) for name in in_order(described))
             if main:
-                write_tensors(aside / file, described, (tensor for tensor in gathered if tensor is not None))
+                with named(aside / file):
+                    write_tensors(aside / file, described, (tensor for tensor in gathered if tensor is not None))
             else:
                 deque(gathered, maxlen=0)
 
