@@ -9,6 +9,7 @@ that are timed to plan the run.
 
 from __future__ import annotations
 
+import compileall
 import subprocess
 import sys
 import tempfile
@@ -81,6 +82,7 @@ def commands(corpus: Path, examples: Path, model: str, classifier: Path) -> dict
 def main() -> None:
     """Measure in turns."""
     parse(__doc__)
+    compileall.compile_dir(Path(unmask.__file__).parent, quiet=1)  # as pip does when it installs a package
     with tempfile.TemporaryDirectory() as name:
         folder, words = Path(name), unmask.load_tokenizer(TOKENIZER)
         unmask.build_corpus(SHARED / "text/wikipedia/train-0.jsonl.xz", words, folder / "corpus", workers=2)
