@@ -103,7 +103,7 @@ def _restored(kind: type[UnmaskError], message: str) -> UnmaskError:
 
 
 class EmptySource(UserError):
-    """A file, or a table, has no examples."""
+    """Files, or a table, have no examples, or no document that can be read."""
 
 
 class InputWarning(UserWarning):

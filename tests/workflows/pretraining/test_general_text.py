@@ -212,6 +212,7 @@ def test_what_is_refused(base, tmp_path):
     (little := tmp_path / "little.txt").write_text("so little says nothing")
     empty.write_text("")
     texts = {empty: r"empty\.txt", field: "field text", little: r"little\.txt.*too little general text: \d+ tokens of"}
+    texts[tmp_path / "missing.txt"] = r"missing\.txt: cannot be read \(No such file or directory\)$"
     for text, told in texts.items():
         with pytest.raises(UserError, match=told):
             unmask.pretrain(init=base / "base", text=general, general=text, out=tmp_path / "run", quiet=True)

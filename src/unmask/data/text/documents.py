@@ -24,7 +24,7 @@ from unmask.data.text.json_keys import check_keys
 from unmask.data.text.pages import as_paragraphs, read_pages
 from unmask.data.text.record_files import has_reader, read_file
 from unmask.data.text.sentences import PARAGRAPH_BREAK
-from unmask.support.errors import UserError, counted, nearest, refuse_idle
+from unmask.support.errors import EmptySource, UserError, counted, nearest, refuse_idle
 from unmask.support.messages import argument
 
 Line = tuple[int, bytes | None]
@@ -238,21 +238,21 @@ def refuse_none(documents: Iterator[_Document], skipped: Skipped, paths: Sequenc
     """Yield the documents unchanged.
 
     Raises:
-        UserError: there were none, because all were skipped or because the files at `paths` are empty.
+        EmptySource: there were none, because all were skipped or because the files at `paths` are empty.
     """
     empty = True
     for document in documents:
         empty = False
         yield document
     if empty and skipped.count:
-        raise UserError(f"every document was skipped, the first at {skipped.places[0]}", remedy=skipped.remedy)
+        raise EmptySource(f"every document was skipped, the first at {skipped.places[0]}", remedy=skipped.remedy)
     if empty and skipped.left_out:
-        raise UserError(
+        raise EmptySource(
             f"{display_name(paths[0])} has no text: {skipped.notes()[-1]}", remedy="give archives of pages (WARC, WET)"
         )
     if empty:
         others = f" and {counted(len(paths) - 1, 'other file')}" * (len(paths) > 1)
-        raise UserError(
+        raise EmptySource(
             f"there is no text in {display_name(paths[0])}{others}",
             remedy=f"check the files and {argument('documents')}",
         )

@@ -22,7 +22,7 @@ from unmask.data.corpus.build import write_corpus
 from unmask.data.text.documents import TextOptions
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.inference.evaluation.language_models import read_texts
-from unmask.support.errors import UserError, counted
+from unmask.support.errors import EmptySource, UserError, counted
 from unmask.support.messages import argument
 
 MOST_DOCUMENTS, MOST_CHARACTERS = 2000, 200_000
@@ -63,7 +63,7 @@ def general_batches(
     """
     try:
         documents, notes = read_texts(paths, TextOptions(), MOST_DOCUMENTS)
-    except UserError as error:
+    except EmptySource as error:  # whose remedy may be an option of reading the other text
         form = "JSON Lines with the field text, or text in UTF-8 with blank lines between documents"
         remedy = f"what says how the text is read does not apply to general text: write {form}"
         raise UserError(f"{argument('general')}: {error.message}", remedy=remedy) from error
