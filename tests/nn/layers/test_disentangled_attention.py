@@ -42,6 +42,20 @@ def test_each_distance_has_its_own_embedding_without_buckets():
     assert distances.rows(torch.arange(-7, 8)).tolist() == [0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 9, 9]
 
 
+@pytest.mark.parametrize("lengths", [(1,), (3, 4), (5, 6), (12, 30)], ids=str)
+@pytest.mark.parametrize(("longest", "bucketed"), [(20, 8), (6, 8), (20, None), (5, None)])
+def test_embeddings_of_distances_beyond_a_sequence_are_left_out(longest, bucketed, lengths, monkeypatch):
+    def run():
+        layer, distances = build(longest, bucketed)
+        x = torch.randn(sum(lengths), WIDTH, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        out = layer(x, tokens_of(lengths))
+        return out, *torch.autograd.grad(out.square().sum(), [distances.table.weight, layer.qkv.weight])
+
+    ours = run()
+    monkeypatch.setattr(DisentangledAttention, "_near", lambda self, longest: slice(0, self.num_distances))
+    torch.testing.assert_close(ours, run(), rtol=0, atol=1e-12)
+
+
 def test_sequences_are_independent_of_those_beside_them():
     layer, _ = build()
     together = tokens_of((3, 5, 30))

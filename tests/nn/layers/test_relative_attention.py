@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from unmask.data.batches.batch import collate
+from unmask.data.batches.tokens import Reading
 from unmask.nn.layers.relative import RelativeAttention, distance_table, fastest
 from unmask.nn.layers.relative_kernels import fused, plain, views
 
@@ -73,6 +74,28 @@ def test_each_sequence_is_computed_as_if_alone(ordered):
         alone = attend(collate([sample]).tokens, torch.cat([x[own], x[queries]]), memory[number : number + 1])
         torch.testing.assert_close(torch.cat([whole[own], whole[queries]]), alone)
         first, asked = own.stop, queries.stop - count
+
+
+@pytest.mark.parametrize("kernel", [fused, plain])
+@pytest.mark.parametrize("has_order", [False, True])
+def test_sequences_in_a_common_row_do_not_attend_to_each_other(ordered, kernel, has_order):
+    samples = [sample.changed(positions={}, labels={}) for sample in ordered((5, 30, 9, 20, 14, 3, 41))]
+    if not has_order:
+        samples = [sample.changed(reading=Reading()) for sample in samples]
+    tokens, attention = collate(samples).tokens, attention_of(kernel)
+    assert tokens.packed.sequences < len(tokens.offsets) - 1
+
+    def run(tokens):
+        x = torch.randn(len(tokens.ids), WIDTH, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        seen = views(tokens, 0, None, x.requires_grad_())
+        out = attention(x, None, distance_table(max(view.keys for view in seen), WIDTH, x), seen)
+        return out, *torch.autograd.grad(out.square().sum(), [x, attention.distance.weight, attention.segments])
+
+    expected = run(replace(tokens, packed=None))
+    torch.testing.assert_close(run(tokens), expected)
+    merged = replace(tokens.packed, owner=torch.zeros_like(tokens.packed.owner))
+    with pytest.raises(AssertionError):  # the comparison notices sequences that are not kept apart
+        torch.testing.assert_close(run(replace(tokens, packed=merged)), expected)
 
 
 def test_only_queries_or_some_rows_are_the_same_rows(ordered):

@@ -170,6 +170,11 @@ class Tokens:
         return value
 
     @property
+    def rows(self) -> tuple[Group, ...]:
+        """The groups for attention that supports several sequences in a row: `packed`, where there is one."""
+        return self.groups if self.packed is None else (self.packed,)
+
+    @property
     def border(self) -> int:
         """The first token of the sequences in reverse order; the number of tokens, if there are none."""
         return next((group.start for group in self.groups if group.backward), self.groups[-1].stop)

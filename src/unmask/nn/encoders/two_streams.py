@@ -160,8 +160,7 @@ class TwoStreams(Encoder):
         x = fill_up(x)  # (rows, width): the tokens, the queries, then rows that nothing reads
         memory = self.settings.memory if carry else 0
         seen = views(tokens, memory, carry.get(REMEMBERED), x)
-        longest = max(group.longest for group in tokens.groups)
-        table = distance_table(memory + longest, self.width, x)
+        table = distance_table(max(view.keys for view in seen), self.width, x)
         read = None if self.num_layers in keep.layers else keep.rows
         alone = asked > 0 and read is not None and not read.shape[0]
         for number, block in enumerate(self.blocks, 1):

@@ -48,6 +48,8 @@ class Distances(nn.Module):
         self.longest = longest
         self.buckets = buckets
         self.span = buckets or longest
+        self.exact = longest if buckets is None else buckets // 2
+        """Distances up to this one have an embedding each."""
         self.table = nn.Embedding(2 * self.span, width)
         self.norm = None if epsilon is None else LayerNorm(width, epsilon)
 
@@ -82,6 +84,7 @@ class DisentangledAttention(SelfAttention):
         super().__init__(width, AttentionSpec(heads, dropout, terms=TERMS))
         # bound methods, so that the shared parameters are registered in one module only, and are copied with it
         self.num_distances = distances.table.num_embeddings
+        self.exact = distances.exact
         self._vectors: Callable[[], Tensor] = distances.vectors
         self._rows: Callable[[Tensor], Tensor] = distances.rows
         self.position_dropout = Dropout(dropout)
@@ -96,13 +99,20 @@ class DisentangledAttention(SelfAttention):
 
         def of_distances(query: Tensor, key: Tensor, tokens: Tokens, group: Group) -> Tensor:
             positions = torch.arange(group.longest, device=query.device)
-            at = self._rows(positions[:, None] - positions).expand(*query.shape[:2], -1, -1)
-            to_distance = (query @ keys).gather(-1, at)  # (sequences, heads, longest, longest)
+            near = self._near(group.longest)
+            at = self._rows(positions[:, None] - positions).sub(near.start).expand(*query.shape[:2], -1, -1)
+            to_distance = (query @ keys[..., near]).gather(-1, at)  # (sequences, heads, longest, longest)
             # row j, column i: key j, and the distance of query i from it, which has the index of (i, j)
-            from_distance = (key @ queries).gather(-1, at.transpose(-1, -2)).transpose(-1, -2)
+            from_distance = (key @ queries[..., near]).gather(-1, at.transpose(-1, -2)).transpose(-1, -2)
             return (to_distance + from_distance) * (TERMS * query.shape[-1]) ** -0.5
 
         return select(self.attend(self.qkv(x), tokens, scores, of_distances), rows)
+
+    def _near(self, longest: int) -> slice:
+        """Return which embeddings the distances in sequences of a length have; exported programs read all."""
+        middle = self.num_distances // 2
+        reach = middle if torch.compiler.is_exporting() or longest > self.exact else longest
+        return slice(middle - reach, middle + reach)
 
 
 class Convolution(nn.Module):

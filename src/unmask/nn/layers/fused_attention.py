@@ -58,8 +58,7 @@ MANY_REGISTERS = 128
 def fused(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
     """Compute attention; see `Kernel`. Biases are not supported."""
     assert spec.bias is None
-    packed = None if tokens.packed is None or pays(spec.window, tokens.packed.longest) else tokens.packed
-    groups = tokens.groups if packed is None else (packed,)
+    groups = tokens.groups if pays(spec.window, tokens.rows[-1].longest) else tokens.rows
     output: Tensor = _Attention.apply(qkv, groups, spec)  # type: ignore[no-untyped-call]
     return output
 

@@ -116,7 +116,8 @@ def views(tokens: Tokens, memory: int, remembered: Tensor | None, like: Tensor) 
         like: a tensor with the dtype and device of the scores.
     """
     batch_views, first = [], 0
-    for number, group in enumerate(tokens.groups):
+    in_rows = not memory and not tokens.reading.query_groups  # both are looked up by sequence
+    for number, group in enumerate(tokens.rows if in_rows else tokens.groups):
         sequences = slice(first, first + group.sequences)
         first += group.sequences
         real = _real(group, memory, None if remembered is None else remembered[sequences], like.device)
@@ -168,7 +169,12 @@ def _by_sequence(values: Tensor, group: Group) -> Tensor:
 
 
 def _real(group: Group, memory: int, remembered: Tensor | None, device: torch.device) -> Tensor | None:
-    """Return whether keys exist, (sequences, 1, keys); None: all of them."""
+    """Return whether keys exist, (sequences, 1, keys); None: all of them.
+
+    Where rows hold several sequences, keys exist for the tokens of their own, (sequences, longest, keys).
+    """
+    if group.owner is not None:
+        return group.owner[:, :, None] == group.owner[:, None, :]  # (sequences, longest, keys)
     if group.real is None and remembered is None:
         return None
     parts = []
