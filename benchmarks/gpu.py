@@ -32,7 +32,7 @@ from unittest import mock
 import finetune_speed
 import inference
 import torch
-from common import HERE, RUNS, add, logged, parse
+from common import HERE, RUNS, add, logged, minilm, parse
 from files import sst2_files
 from pretrain_speed import WARM_STEPS, Work, run_trainer, run_unmask
 from torch import Tensor
@@ -289,10 +289,12 @@ def finetuning(device: Device) -> Iterator[Record]:
         train, dev = sst2_files(64 if toy else 2_000, Path(folder))
         for precision in ("float32",) if toy else ("bf16", "float32"):
             for compiled in (False,) if toy else (False, True):
-                found = finetune_speed.run_unmask(train, dev, 2, 0, precision, device, **{"batch.compile": compiled})
+                found = finetune_speed.run_unmask(
+                    minilm(), train, dev, 2, 0, precision, device, **{"batch.compile": compiled}
+                )
                 engine = f"unmask {precision}, compiled" if compiled else f"unmask {precision}"
                 yield {"check": "finetuning", "engine": engine, **found}
-            found = finetune_speed.run_trainer(train, dev, 2, 0, precision, device)
+            found = finetune_speed.run_trainer(minilm(), train, dev, 2, 0, precision, device)
             yield {"check": "finetuning", "engine": f"trainer {precision}", **found}
 
 

@@ -17,7 +17,7 @@ from unittest import mock
 import finetune_speed
 import pretrain_speed
 import torch
-from common import add, machine, parse
+from common import add, machine, minilm, parse
 from files import sst2_files
 from pretrain_speed import Work
 
@@ -51,7 +51,7 @@ def finetuning(case: str) -> tuple[float, int, int]:
     """Fine-tune MiniLM for an epoch; return what `pretraining` does."""
     with tempfile.TemporaryDirectory() as folder:
         train, dev = sst2_files(EXAMPLES, Path(folder))
-        found = finetune_speed.run_unmask(train, dev, 1, 0, "auto")
+        found = finetune_speed.run_unmask(minilm(), train, dev, 1, 0, "auto")
     return found["seconds_per_step"], finetune_speed.WARM_STEPS, found["steps"]
 
 

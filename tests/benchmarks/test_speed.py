@@ -7,7 +7,7 @@ from itertools import islice
 import pytest
 
 from unmask.families.bert import BertSettings
-from unmask.model.model import Model, save_model
+from unmask.model.model import Model, load_model, save_model
 
 pytestmark = pytest.mark.minilm
 
@@ -46,6 +46,16 @@ def test_the_trainer_fine_tunes_beside_it(benchmark_module, shared):
     found = module.measure("trainer float32", 80, 1, 0)
     assert found["steps"] == 2, "as many as ours, so the batch is the same"
     assert 0 < found["seconds_per_step"] < found["wall_seconds"]
+
+
+@pytest.mark.parametrize("body", ["deberta", "xlnet"])
+def test_bodies_of_other_families_are_written_and_read(benchmark_module, body, tmp_path, monkeypatch, published):
+    module = benchmark_module("finetune_speed")
+    monkeypatch.setattr(module, "minilm", lambda: str(published))
+    model = load_model(module.checkpoint(body, tmp_path))
+    settings = model.encoder.settings
+    assert (type(settings).__struct_config__.tag, settings.layers, settings.width, settings.heads) == (body, 6, 384, 12)
+    assert module.checkpoint("minilm", tmp_path) == str(published)
 
 
 @pytest.mark.bf16
