@@ -199,15 +199,16 @@ def english_text() -> list[Path]:
     return [*sorted(folder.glob("wikipedia/train-*.jsonl.xz")), folder / "wikinews/train.jsonl.xz"]
 
 
-def english_corpus(folder: Path, vocabulary: int) -> Corpus:
+def english_corpus(folder: Path, vocabulary: int, *, lowercase: bool = True) -> Corpus:
     """Return the corpus of English Wikipedia and news in a folder, which is built where it is not.
 
     Args:
         folder: of the corpus.
         vocabulary: number of tokens.
+        lowercase: whether the tokens are lowercase.
     """
     if not (folder / "corpus").exists():
         text = english_text()
-        unmask.train_tokenizer(text, folder / "tokenizer", vocab_size=vocabulary, lowercase=True)
+        unmask.train_tokenizer(text, folder / "tokenizer", vocab_size=vocabulary, lowercase=lowercase)
         unmask.build_corpus(text, unmask.load_tokenizer(folder / "tokenizer"), folder / "corpus")
     return unmask.open_corpus(folder / "corpus")
