@@ -208,6 +208,15 @@ def test_what_is_refused(base, tmp_path):
             adapted(base, tmp_path / "run", initial_share=0.5, **changes)
     with pytest.raises(UserError, match=r"initial_share.* has no effect without .*init"):
         unmask.pretrain("bert-tiny", text=general, out=tmp_path / "run", settings={"initial_share": 0.5}, quiet=True)
+    with pytest.raises(UserError, match=r"initial_share.* has no effect without .*init.*use another recipe than adapt"):
+        unmask.pretrain("adapt", text=general, out=tmp_path / "run", quiet=True)
+    with pytest.raises(UserError, match=r"initial_share.* has no effect without .*init"):
+        model, settings = base / "base" / "model", {"initial_share": 0.5}
+        unmask.distill("distilbert-mini", teacher=model, text=general, out=tmp_path / "run", settings=settings)
+    with pytest.raises(UserError, match=r"initial_share.* has no effect without .*init"):
+        unmask.compare(
+            arms=["adapt", "bert-tiny"], text=[general], budget="2000tok", out=tmp_path / "comparison", quiet=True
+        )
     (field := tmp_path / "field.jsonl").write_text('{"body": "a b c"}\n')
     (little := tmp_path / "little.txt").write_text("so little says nothing")
     empty.write_text("")

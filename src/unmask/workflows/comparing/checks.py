@@ -24,7 +24,7 @@ from unmask.workflows.distillation.lesson import Lesson, untuned
 from unmask.workflows.finetuning.examples import Examples, Parts, drawn, read_parts
 from unmask.workflows.finetuning.job import FinetuningJob, InitialModel, defaults
 from unmask.workflows.finetuning.prepare import by_folds
-from unmask.workflows.pretraining.checks import refuse_fixed
+from unmask.workflows.pretraining.checks import check_share, refuse_fixed
 
 MAX_MODELS = 10_000
 """Maximum number of arms × tasks × seeds, for each of which a model is trained."""
@@ -160,7 +160,6 @@ def _check_student(name: str, arm: Arm, arms: Mapping[str, Arm]) -> None:
         raise UserError(f"arm '{name}': layers must be at least 1, not {arm.layers}")
     fixed = "layers" if arm.layers is not None else ""
     refuse_fixed(arm.settings, encoder=fixed, tokenizer="the student has the teacher's tokenizer")
-    as_recipe(arm.recipe, arm.settings)
 
 
 def _check_settings(comparison: Comparison, arms: Mapping[str, Arm]) -> None:
@@ -172,6 +171,8 @@ def _check_settings(comparison: Comparison, arms: Mapping[str, Arm]) -> None:
     for name, arm in arms.items():
         if arm.teacher:
             _check_student(name, arm, arms)
+        if arm.recipe and arm.way != "adapt":
+            check_share(as_recipe(arm.recipe, arm.settings), None)
         for key in {**comparison.settings, **arm.settings} if arm.trains else arm.settings:
             if key == "seed" or key.partition(".")[0] == "budget":
                 instead = argument("seeds" if key == "seed" else "budget")

@@ -29,7 +29,7 @@ from unmask.workflows.distillation.student import check_start
 from unmask.workflows.distillation.task_distillation import prepare_baseline, prepare_lesson
 from unmask.workflows.finetuning.job import LabelledFiles
 from unmask.workflows.finetuning.run_job import run_prepared
-from unmask.workflows.pretraining.checks import check_teacher, refuse_fixed
+from unmask.workflows.pretraining.checks import check_share, check_teacher, refuse_fixed
 from unmask.workflows.pretraining.restarts import restarted, started
 from unmask.workflows.pretraining.text_corpus import corpus_for_all, corpus_from_text
 
@@ -144,6 +144,7 @@ def distill(
         display = Display(quiet=quiet or not processes.is_main)
         if on_text:
             planned = as_recipe(recipe, changes)
+            check_share(planned, init)
             if not isinstance(corpus, Corpus):
                 check_teacher(planned, teacher)
                 if corpus is not None:

@@ -272,6 +272,15 @@ def refuse_fixed(settings: Overrides, *, encoder: str, tokenizer: str, layers: s
             raise UserError(f"{setting(key, value)} has no effect: {tokenizer}", remedy="omit it")
 
 
+def check_share(recipe: Recipe, init: object) -> None:
+    """Raise an error if a recipe keeps a share of initial weights where there are none."""
+    if recipe.initial_share and init is None:
+        raise UserError(
+            f"{setting('initial_share', recipe.initial_share)} has no effect without {argument('init')}",
+            remedy=f"omit it, use another recipe than {recipe.name}, or pass {argument('init', 'MODEL')}",
+        )
+
+
 def check_layers(shape: BodySettings, layers: int, init: str | Path) -> None:
     """Raise an error if a body with fewer layers cannot be made from those of a model."""
     check_count("layers", layers)

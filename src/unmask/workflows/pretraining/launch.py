@@ -125,7 +125,13 @@ def pretrain(
     from unmask.training.machine import choose_machine
     from unmask.training.processes import Processes
     from unmask.training.restoring import check_agreement
-    from unmask.workflows.pretraining.checks import check_layers, check_shape, check_teacher, refuse_fixed
+    from unmask.workflows.pretraining.checks import (
+        check_layers,
+        check_shape,
+        check_share,
+        check_teacher,
+        refuse_fixed,
+    )
     from unmask.workflows.pretraining.default import SIZES, WEIGHT_DECAY, choose, describe_decay, for_model, limited
     from unmask.workflows.pretraining.pretrain import fingerprint, pretrain_corpus
     from unmask.workflows.pretraining.search import check_heldout, search_rate
@@ -144,7 +150,7 @@ def pretrain(
         tokenizer=owner and f"{owner} has its own tokenizer",
         layers=f"pass {argument('layers', 'N')} for fewer layers",
     )
-    _check_share(changes, init, layers=layers, extend=extend)
+    _check_share(changes, layers=layers, extend=extend)
     with Processes.launched() as processes:
         display = Display(quiet=quiet or not processes.is_main)
         check_agreement(processes, _decisive(arguments))
@@ -161,6 +167,7 @@ def pretrain(
             planned = as_recipe(SIZES[0], changes)
         check_agreement(processes, flatten(to_table(planned)))  # before the corpus is built
         check_teacher(planned, None)
+        check_share(planned, init)
         if init:
             shape = read_settings(init)
             check_shape(shape, planned, init)
@@ -275,9 +282,9 @@ def _check_sources(
         refuse_idle(reason, f"pass {setting('tokenizer.vocabulary', 'N')}", extend=extend is not None)
 
 
-def _check_share(settings: Overrides, init: str | Path | None, **changed: int | None) -> None:
-    """Raise an error if settings keep a share of initial weights where there are none, or none of the same shape."""
+def _check_share(settings: Overrides, **changed: int | None) -> None:
+    """Raise an error if settings keep a share of initial weights that the trained ones cannot be mixed with."""
     share, names = flatten(settings).get("initial_share"), [argument(name) for name, value in changed.items() if value]
-    if share and (names or not init):
-        reason = f"with {names[0]}: all weights are the trained ones" if init else f"without {argument('init')}"
+    if share and names:
+        reason = f"with {names[0]}: all weights are the trained ones"
         raise UserError(f"{setting('initial_share', share)} has no effect {reason}", remedy="omit it")
