@@ -170,8 +170,8 @@ class Tokens:
         return value
 
     @property
-    def rows(self) -> tuple[Group, ...]:
-        """The groups for attention that supports several sequences in a row: `packed`, where there is one."""
+    def attention_groups(self) -> tuple[Group, ...]:
+        """The groups for kernels that support several sequences in a row: `packed`, where there is one."""
         return self.groups if self.packed is None else (self.packed,)
 
     @property

@@ -58,7 +58,7 @@ MANY_REGISTERS = 128
 def fused(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
     """Compute attention; see `Kernel`. Biases are not supported."""
     assert spec.bias is None
-    groups = tokens.groups if pays(spec.window, tokens.rows[-1].longest) else tokens.rows
+    groups = tokens.groups if pays(spec.window, tokens.attention_groups[-1].longest) else tokens.attention_groups
     output: Tensor = _Attention.apply(qkv, groups, spec)  # type: ignore[no-untyped-call]
     return output
 

@@ -117,7 +117,7 @@ def views(tokens: Tokens, memory: int, remembered: Tensor | None, like: Tensor) 
     """
     batch_views, first = [], 0
     in_rows = not memory and not tokens.reading.query_groups  # both are looked up by sequence
-    for number, group in enumerate(tokens.rows if in_rows else tokens.groups):
+    for number, group in enumerate(tokens.attention_groups if in_rows else tokens.groups):
         sequences = slice(first, first + group.sequences)
         first += group.sequences
         real = _real(group, memory, None if remembered is None else remembered[sequences], like.device)
