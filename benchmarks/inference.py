@@ -5,7 +5,8 @@ mean 25 tokens. Each engine gets texts and returns logits, so tokenizing is incl
 unmask is `unmask.load(DIR).predict`, on the directory itself or on what `unmask export` wrote. transformers is called
 as its documentation does, in batches of 32. sentence-transformers has no classifiers of single texts: it returns the
 mean of the last layer of the same encoder. ONNX Runtime and OpenVINO compute the exported programs in padded batches
-of 32.
+of 32, and so does "inductor", the same program captured by torch.export and compiled by AOTInductor, which needs a C++
+compiler.
 """
 
 from __future__ import annotations
@@ -21,21 +22,25 @@ import numpy as np
 import torch
 from common import SEEDS, alternate, machine, minilm, parse
 from pretrain_speed import random_texts
+from torch.export import Dim
 
 import unmask
 from unmask.families import BodySettings
 from unmask.families.bert import BertSettings
+from unmask.inference.backend import TorchBackend
 from unmask.inference.engines import ENGINES, program_file
-from unmask.model.model import Model, save_model
+from unmask.inference.program import build_program, default_head
+from unmask.model.model import Model, load_model, save_model
 from unmask.support.choices import Device
 from unmask.tasks.classification import Classification
+from unmask.training.machine import choose_machine
 
 SHAPES = {"tiny": (2, 128, 2), "minilm": (6, 384, 12), "base": (12, 768, 12)}
 """Layers, width and heads."""
 PEERS = [
     *("unmask float32", "unmask bf16", "unmask-onnx float32", "unmask-openvino float32", "unmask-openvino bf16"),
     *("unmask-onnx int8", "transformers float32", "transformers bf16", "sentence-transformers float32"),
-    *("onnx float32", "onnx int8", "openvino float32", "openvino bf16"),
+    *("onnx float32", "onnx int8", "openvino float32", "openvino bf16", "inductor float32"),
 ]
 BATCH, GPU_BATCH = 32, 256
 LENGTH = 128
@@ -77,6 +82,8 @@ def engine(name: str, model: Path, folder: Path, device: Device = "cpu", length:
         return _transformers(model, precision, device, length)
     if kind == "sentence-transformers":
         return _vectors(model)
+    if kind == "inductor":
+        return _captured(model, folder)
     return _padded(model, kind, precision, folder)
 
 
@@ -120,6 +127,27 @@ def _padded(model: Path, target: str, precision: str, folder: Path) -> Run:
 
     def compute(some: Sequence[str]) -> Any:
         return compiled.run(tokenizer(some, padding=True, truncation=True, max_length=LENGTH, return_tensors="np"))
+
+    return _in_batches(compute)
+
+
+def _captured(model: Path, folder: Path) -> Run:
+    """Return the program that is exported, as AOTInductor compiles it, on padded batches."""
+    from transformers import AutoTokenizer
+
+    tokenizer, loaded = AutoTokenizer.from_pretrained(model), load_model(model)
+    program, _ = build_program(loaded, TorchBackend(loaded, choose_machine("cpu", "float32")), default_head(loaded))
+    examples = tuple(torch.ones(3, 7, dtype=torch.int64) for _ in program.inputs)
+    sizes = {0: Dim("batch", min=1, max=BATCH), 1: Dim("length", min=2, max=LENGTH)}
+    with torch.no_grad():
+        captured = torch.export.export(program.eval(), examples, dynamic_shapes=(sizes,) * len(examples))
+        package = torch._inductor.aoti_compile_and_package(captured, package_path=str(folder / "program.pt2"))
+    compiled: Any = torch._inductor.aoti_load_package(package)
+
+    @torch.inference_mode()
+    def compute(some: Sequence[str]) -> Any:
+        given = tokenizer(some, padding=True, truncation=True, max_length=LENGTH, return_tensors="pt")
+        return compiled(*(given[name] for name in program.inputs)).numpy()
 
     return _in_batches(compute)
 

@@ -1,5 +1,7 @@
 """The benchmark of inference runs at toy size, and its engines compute the same classifier."""
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -12,11 +14,14 @@ def test_an_engine_is_measured(benchmark_module, name):
     assert found["sentences_per_second"] > 0 and 0 < found["p50_ms"] <= found["p99_ms"]
 
 
-def test_the_engines_agree(benchmark_module, tmp_path):
+@pytest.mark.parametrize("peer", ["transformers", pytest.param("inductor", marks=pytest.mark.exhaustive)])
+def test_the_engines_agree(benchmark_module, peer, tmp_path):
+    if peer == "inductor" and not shutil.which("g++"):
+        pytest.skip("it compiles")
     module = benchmark_module("inference")
     model = module.build("tiny", tmp_path)
     some = sorted(module.texts(6), key=len, reverse=True)
-    ours, (theirs,) = (module.engine(f"{name} float32", model, tmp_path)(some) for name in ("unmask", "transformers"))
+    ours, (theirs,) = (module.engine(f"{name} float32", model, tmp_path)(some) for name in ("unmask", peer))
     for one, logits in zip(ours, theirs, strict=True):
         odds = np.exp(logits) / np.exp(logits).sum()
         assert one.label == ("no", "yes")[int(logits.argmax())]
