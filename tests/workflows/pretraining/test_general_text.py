@@ -213,7 +213,7 @@ def test_what_is_refused(base, tmp_path):
     with pytest.raises(UserError, match=r"initial_share.* has no effect without .*init"):
         model, settings = base / "base" / "model", {"initial_share": 0.5}
         unmask.distill("distilbert-mini", teacher=model, text=general, out=tmp_path / "run", settings=settings)
-    with pytest.raises(UserError, match=r"initial_share.* has no effect without .*init"):
+    with pytest.raises(UserError, match=r"arm 'adapt': initial_share has no effect.*no checkpoint.*adapt one"):
         unmask.compare(
             arms=["adapt", "bert-tiny"], text=[general], budget="2000tok", out=tmp_path / "comparison", quiet=True
         )

@@ -24,7 +24,7 @@ from unmask.workflows.distillation.lesson import Lesson, untuned
 from unmask.workflows.finetuning.examples import Examples, Parts, drawn, read_parts
 from unmask.workflows.finetuning.job import FinetuningJob, InitialModel, defaults
 from unmask.workflows.finetuning.prepare import by_folds
-from unmask.workflows.pretraining.checks import check_share, refuse_fixed
+from unmask.workflows.pretraining.checks import refuse_fixed
 
 MAX_MODELS = 10_000
 """Maximum number of arms × tasks × seeds, for each of which a model is trained."""
@@ -171,8 +171,11 @@ def _check_settings(comparison: Comparison, arms: Mapping[str, Arm]) -> None:
     for name, arm in arms.items():
         if arm.teacher:
             _check_student(name, arm, arms)
-        if arm.recipe and arm.way != "adapt":
-            check_share(as_recipe(arm.recipe, arm.settings), None)
+        if arm.recipe and arm.way != "adapt" and as_recipe(arm.recipe, arm.settings).initial_share:
+            raise UserError(
+                f"arm '{name}': initial_share has no effect: the arm starts from no checkpoint",
+                remedy="adapt one: CHECKPOINT+adapt, or use another recipe",
+            )
         for key in {**comparison.settings, **arm.settings} if arm.trains else arm.settings:
             if key == "seed" or key.partition(".")[0] == "budget":
                 instead = argument("seeds" if key == "seed" else "budget")
