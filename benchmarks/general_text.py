@@ -1,9 +1,9 @@
 """What does adapting teach of a text, and what is lost of other text, where general text is scored and where it is not?
 
-A model, `--start`, is adapted by default to an excerpt of four texts, which it reads 16 times: without general text, so
-that it keeps 70 % of its weights, and with every second one of held-out articles, by which the share is chosen. Losses
-of masked tokens are of texts that were neither trained on nor chosen by: other parts of the same text, and the other
-articles.
+A model, `--start`, is adapted to an excerpt of four texts, which it reads once, four times, or 16 times, as it does by
+default: without general text, so that it keeps the usual share of its weights, and with every second one of held-out
+articles, by which the share is chosen. Losses of masked tokens are of texts that were neither trained on nor chosen by:
+other parts of the same text, and the other articles.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterable
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 
 import common
@@ -20,7 +20,8 @@ from files import MadeFile, open_text, write_lines
 
 import unmask
 from unmask.demo.documentation import documentation
-from unmask.workflows.pretraining.start import USUAL_SHARE
+from unmask.model.model import load_model
+from unmask.workflows.pretraining.start import usual_share
 
 CHARACTERS, MODULES = 80_000, 120
 """Length of an excerpt, and number of modules whose documentation is read."""
@@ -62,7 +63,8 @@ def excerpts(lines: Iterable[str], folder: Path) -> list[Path]:
 
 def main() -> None:
     """Adapt a model to each text, in both ways."""
-    options = parse(__doc__, TEXTS, runs=RUNS, start="")
+    options = parse(__doc__, TEXTS, runs=RUNS, start="", passes=[1, 4, 16])
+    tokenizer = load_model(options.start).tokenizer
     folder = options.runs / "general_text"
     folder.mkdir(parents=True, exist_ok=True)
     with open_text(common.SHARED / HELDOUT) as file:
@@ -84,15 +86,25 @@ def main() -> None:
             return {key: result["metrics"]["masked_lm_loss"] for key, result in scored.items()}
 
         before = losses(Path(options.start))
-        for way, files in (("not scored", []), ("scored", [general])):
-            run = texts / way
+        size = sum(len(tokenizer.encode(line)) for line in trained.read_text(encoding="utf8").splitlines())
+        for passes, (way, files) in product(options.passes, {"not scored": [], "scored": [general]}.items()):
+            run = texts / f"{way}-{passes}"
             if not (run / "report.md").exists():
-                start, resume = options.start, (run / "checkpoints").exists()
-                unmask.pretrain(init=start, text=[trained], documents="line", general=files, out=run, resume=resume)
-            share = logged(run, "general")[-1]["initial_share"] if files else USUAL_SHARE
-            record = {"share": share, "tokens": logged(run)[-1]["tokens"], "before": before, "after": losses(run)}
-            record["lost"] = record["after"]["general"] - before["general"]
-            add("general_text", {"text": name, "general_text": way, "start": Path(options.start).name}, record)
+                unmask.pretrain(
+                    init=options.start,
+                    text=[trained],
+                    documents="line",
+                    general=files,
+                    out=run,
+                    settings={"budget.tokens": passes * size},
+                    resume=(run / "checkpoints").exists(),
+                )
+            last = logged(run)[-1]
+            share = logged(run, "general")[-1]["initial_share"] if files else usual_share(last["epochs"])
+            record = {"share": share, "tokens": last["tokens"], "before": before, "after": losses(run)}
+            record |= {f"{kind}_change": record["after"][kind] - before[kind] for kind in before}
+            key = {"text": name, "passes": passes, "general_text": way, "start": Path(options.start).name}
+            add("general_text", key, record)
 
 
 if __name__ == "__main__":

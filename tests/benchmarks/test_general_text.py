@@ -23,10 +23,12 @@ def test_a_model_is_adapted_in_both_ways(
     (held := tmp_path / benchmark.HELDOUT).parent.mkdir(parents=True)
     with lzma.open(held, "wt") as file:
         file.write("".join(json.dumps({"text": text}) + "\n" for text in documents))
-    run_main(benchmark, "captions", "--runs", str(tmp_path / "runs"), "--start", str(tmp_path / "start"))
+    run_main(
+        benchmark, "captions", "--runs", str(tmp_path / "runs"), "--start", str(tmp_path / "start"), "--passes", "2"
+    )
     runs = records("general_text")
     assert [(run["general_text"], run["start"]) for run in runs] == [("not scored", "start"), ("scored", "start")]
-    assert runs[0]["share"] == 0.7 and 0 <= runs[1]["share"] <= 1 and runs[0]["before"] == runs[1]["before"]
+    assert runs[0]["share"] >= 0.7 and 0 <= runs[1]["share"] <= 1 and runs[0]["before"] == runs[1]["before"]
     for run in runs:
         assert run["text"] == "captions" and run["after"]["text"] > 0
-        assert run["lost"] == pytest.approx(run["after"]["general"] - run["before"]["general"])
+        assert run["general_change"] == pytest.approx(run["after"]["general"] - run["before"]["general"])

@@ -76,7 +76,8 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, dict=True):
         initial_share: share of the weights of the model that a run starts from in those that it ends with, the rest
             being the trained ones (Wortsman et al. 2022, "Robust fine-tuning of zero-shot models", equation 1); those
             of new heads, and of all where the vocabulary or the layers are changed, are the trained ones. "auto" is the
-            least with which general text is kept, if it is scored, otherwise 0.7; see workflows/pretraining/start.py.
+            least with which general text is kept, if it is scored, otherwise 0.7 to 0.9, the more, the more often the
+            text is read; see workflows/pretraining/start.py.
         initial_embeddings: what token embeddings are before training, unless the run starts from a model: random, or
             vectors from which tokens occur near each other in the text ("cooccurrence"), with the biases of decoders at
             the frequencies of the tokens; see workflows/pretraining/token_vectors.py.

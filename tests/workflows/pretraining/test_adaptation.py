@@ -1,6 +1,7 @@
 """Whole runs that start from a model with an extended vocabulary, with fewer layers, or with both."""
 
 import json
+import math
 import os
 import random
 import re
@@ -28,7 +29,7 @@ from unmask.training import loop
 from unmask.training.machine import Machine
 from unmask.workflows.pretraining.launch import pretrain
 from unmask.workflows.pretraining.pretrain import pretrain_corpus
-from unmask.workflows.pretraining.start import NEW_HEAD_RATE, SMOOTHING, InitialWeights, fit_to_text
+from unmask.workflows.pretraining.start import NEW_HEAD_RATE, SMOOTHING, InitialWeights, fit_to_text, usual_share
 from unmask.workflows.pretraining.text_corpus import corpus_from_text
 
 CPU = Machine(torch.device("cpu"), "float32")
@@ -272,6 +273,18 @@ def test_a_model_keeps_a_share_of_its_weights(base, headless, unextended, tmp_pa
     for name, value in second.heads["masked_lm"].items():
         tied = torch.equal(value, second.encoder.words.weight)
         assert tied or torch.equal(value, first.heads["masked_lm"][name]), name
+
+
+def test_more_weights_are_kept_the_more_often_a_text_is_read(base, unextended, tmp_path, capsys):
+    epochs = (0.3, 4, 8, 16, 64, 1e6)
+    assert [usual_share(number) for number in epochs] == [0.7, 0.7, 0.75, 0.8, 0.9, 0.9]
+    tokens = 20 * unextended.train.num_tokens
+    pretrain_corpus(make(f"budget.tokens={tokens}", 'initial_share="auto"'), unextended, tmp_path / "run", init=base)
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf8").splitlines()
+    read = [line["epochs"] for line in map(json.loads, lines) if line["kind"] == "train"][-1]
+    share = 0.7 + math.log2(read / 4) / 20
+    assert 0.8 < share < 0.83
+    assert f"the weights are {share:.0%} those of {base}, the rest the trained ones" in capsys.readouterr().err
 
 
 def test_counts_of_tokens_are_those_of_documents_at_equal_distances(unextended, monkeypatch):

@@ -71,6 +71,7 @@ from unmask.workflows.pretraining.start import (
     fit_to_text,
     least_share,
     mix,
+    usual_share,
 )
 
 HELDOUT_TOKENS = 40_000
@@ -219,7 +220,8 @@ def train_encoder(
         chosen = dict[str, float]()
         if initial:
             before = run.read_metrics("general")
-            share, start = _mix(learner, initial, recipe.initial_share, start, other, before, machine)
+            epochs = source.epochs(trainer.progress.cursor)
+            share, start = _mix(learner, initial, recipe.initial_share, start, other, before, epochs, machine)
             chosen = {"initial_share": share}
             display.say(*start.changes)
         metrics = evaluate(learner, heldout, machine) if heldout else {}
@@ -261,6 +263,7 @@ def _mix(
     start: InitialWeights,
     general: Sequence[Batch],
     before: Sequence[Mapping[str, float]],
+    epochs: float,
     machine: Machine,
 ) -> tuple[float, InitialWeights]:
     """Move trained weights towards initial ones; return the share of these, and the start with what was done, in words.
@@ -272,6 +275,7 @@ def _mix(
         start: what it started from.
         general: batches of general text.
         before: their metrics before the first step; none if they were not scored then.
+        epochs: how often the text was read.
         machine: where to compute.
     """
     trained, reason = copied(learner.state_dict()), ""
@@ -284,7 +288,7 @@ def _mix(
         share = least_share(general_loss, before[0]["loss"] + MOST_LOST)
         reason = f" (the least with which the loss of the general text rises by at most {MOST_LOST} nats)"
     elif share == "auto":
-        share = USUAL_SHARE
+        share = usual_share(epochs)
     mix(learner, initial, trained, share)
     how = f"the weights are {share:.0%} those of {start.source}{reason}, the rest the trained ones"
     unchanged = (

@@ -20,6 +20,7 @@ own stack of as many layers (the generator of ELECTRA), it keeps those with the 
 
 from __future__ import annotations
 
+import math
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -136,10 +137,22 @@ def least_share(loss_at: Callable[[float], float], most: float) -> float:
     return shares[bisect_left(shares[:-1], True, key=lambda share: loss_at(share) <= most)]
 
 
+def usual_share(epochs: float) -> float:
+    """Return the share of initial weights where general text is not scored: the larger, the more often a text was read.
+
+    Other text is forgotten the more, the more often the same text is read; so it is by less than 0.05 nats (the table
+    `general_text` in docs/results.md).
+    """
+    share = USUAL_SHARE + PER_DOUBLING * math.log2(max(1.0, epochs / OFTEN))
+    return min(round(share, 2), LARGEST_SHARE)
+
+
 Tensors = Mapping[str, Tensor]
 
-USUAL_SHARE = 0.7
-"""Share of the initial weights where general text is not scored: of short texts it forgets little."""
+USUAL_SHARE, OFTEN = 0.7, 4
+"""Share of the initial weights where general text is not scored, and how many times the text is read at most for it."""
+PER_DOUBLING, LARGEST_SHARE = 0.05, 0.9
+"""How much larger the share is for a text that is read twice as often, and the largest one."""
 NEW_HEAD_RATE = 20.0
 """Ratio of the learning rate of new heads to that of a trained encoder: about that of pretraining from scratch."""
 SMOOTHING = 0.1
