@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from unmask.data.corpus.corpus import open_corpus
     from unmask.data.text.documents import read_documents
     from unmask.data.tokenizers.bpe import train_bpe
-    from unmask.data.tokenizers.load import load_tokenizer
     from unmask.data.tokenizers.unigram import train_unigram
     from unmask.data.tokenizers.word_level import train_words
     from unmask.data.tokenizers.wordpiece import train_wordpiece
@@ -58,6 +57,7 @@ if TYPE_CHECKING:
     from unmask.workflows.text import (
         describe_corpus,
         extend_tokenizer,
+        load_tokenizer,
         mix_corpora,
         tokenize,
         train_tokenizer,
@@ -89,7 +89,7 @@ _MODULES = {
     "list_recipes": "unmask.workflows.library",
     "list_runs": "unmask.training.runs.report",
     "load": "unmask.inference.load",
-    "load_tokenizer": "unmask.data.tokenizers.load",
+    "load_tokenizer": "unmask.workflows.text",
     "mine": "unmask.workflows.mining",
     "mix_corpora": "unmask.workflows.text",
     "multitask": "unmask.workflows.multitask.multitask",

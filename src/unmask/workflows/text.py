@@ -24,7 +24,8 @@ from unmask.data.text.encodings import with_encoding
 from unmask.data.text.files import display_name, read_text_lines
 from unmask.data.tokenizers import extend, train
 from unmask.data.tokenizers.coverage import COVERAGE, beginning, suited_vocabulary
-from unmask.data.tokenizers.load import load_tokenizer, read_length
+from unmask.data.tokenizers.load import load_tokenizer as read_tokenizer
+from unmask.data.tokenizers.load import read_length
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.families.checkpoints.huggingface import read_settings
 from unmask.model.directory import find_tokenizer
@@ -143,6 +144,26 @@ def extend_tokenizer(
     return extension.tokenizer
 
 
+def load_tokenizer(source: str | Path) -> Tokenizer:
+    """Load a tokenizer.
+
+    Args:
+        source: directory of a tokenizer, or of a model or run that has one, or name of a model on the Hub. The
+            vocabulary is read from `tokenizer.json`, or else `vocab.txt`, or else `vocab.json` and `merges.txt` (for
+            GPT-2 also `encoder.json` and `vocab.bpe`), or else `spiece.model` (`30k-clean.model`).
+            `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json` may override the names of the
+            special tokens and the normalizer's settings, and add tokens. A `vocab.txt` without such settings
+            lower-cases unless one of its tokens has a capital letter.
+
+    Raises:
+        UserError: there is no tokenizer, it is corrupt, of another kind, or has settings that are not implemented.
+    """
+    directory = find_tokenizer(source)
+    if not directory.is_dir():
+        raise UserError("there is no such directory", file=source, remedy="name that of a tokenizer, a model or a run")
+    return read_tokenizer(directory)
+
+
 def tokenize(
     texts: Sequence[str] = (),
     *,
@@ -155,7 +176,7 @@ def tokenize(
 
     Args:
         texts: texts to tokenize.
-        tokenizer: directory of a tokenizer, or of a model or run that has one.
+        tokenizer: directory of a tokenizer, or of a model or run that has one, or name of a model on the Hub.
         data: tokenize each line of a file, optionally compressed (.gz, .bz2, .xz, .zst); - is standard input.
         encoding: encoding of the file; by default UTF-8, or what a byte-order mark declares.
         special: add the special tokens that the model expects around a text.
@@ -279,11 +300,8 @@ def _shows_progress(quiet: bool) -> bool:
 
 
 def _load(source: str | Path, *, special: bool) -> Tokenizer:
-    """Load the tokenizer of a directory; with `special`, a GPT model's settings determine its special tokens."""
-    if not Path(source).is_dir():
-        raise UserError("there is no such directory", file=source, remedy="name that of a tokenizer, a model or a run")
-    directory = find_tokenizer(source)
-    tokenizer = load_tokenizer(directory)
+    """Load a tokenizer; with `special`, a GPT model's settings determine its special tokens."""
+    tokenizer, directory = load_tokenizer(source), find_tokenizer(source)
     if special and (directory / "config.json").is_file():
         tokenizer.summary = read_settings(directory).summary
     return tokenizer

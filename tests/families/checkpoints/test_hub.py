@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import torch
 
+import unmask
 from unmask.cli.main import main
-from unmask.data.tokenizers.load import load_tokenizer
 from unmask.families.checkpoints.hub import download, revision_of, upload
 from unmask.families.checkpoints.safetensors_file import INDEX, PICKLED
 from unmask.families.checkpoints.sentence_modules import SENTENCES, Pooling
 from unmask.inference.load import load
 from unmask.inference.static import write_static
-from unmask.model.directory import find, find_tokenizer, read_settings
+from unmask.model.directory import find, read_settings
 from unmask.model.model import load_model, save_model
 from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UserError
@@ -207,8 +207,10 @@ def test_the_shards_that_the_index_lists_are_downloaded_and_uploaded(hub, publis
 
 
 def test_of_a_tokenizer_by_its_name_no_weights_are_downloaded(hub, published):
-    tokenizer = load_tokenizer(find_tokenizer(NAME))
+    tokenizer = unmask.load_tokenizer(NAME)
     assert tokenizer.sha256 == published.tokenizer.sha256
     downloaded = {path.rpartition("/")[2] for path in hub.asked if "/resolve/" in path}
     assert {"tokenizer.json", "config.json"} <= downloaded and "model.safetensors" not in downloaded
+    (encoded,) = unmask.tokenize(["the dog"], tokenizer=NAME)
+    assert encoded["ids"] == tokenizer.encode("the dog").tolist()
     assert load_model("random:bert-tiny", tokenizer=NAME).tokenizer.sha256 == tokenizer.sha256

@@ -57,11 +57,7 @@ def load_tokenizer(directory: str | Path) -> Tokenizer:
     """Load a tokenizer from a directory.
 
     Args:
-        directory: contains `tokenizer.json`, or else `vocab.txt`, or else `vocab.json` and `merges.txt` (for GPT-2 also
-            `encoder.json` and `vocab.bpe`), or else `spiece.model` (`30k-clean.model`). `tokenizer_config.json`,
-            `special_tokens_map.json` and `added_tokens.json` may override the names of the special tokens and the
-            normalizer's settings, and add tokens. A `vocab.txt` without such settings lower-cases unless one of its
-            tokens has a capital letter.
+        directory: contains the files of a tokenizer; see `unmask.load_tokenizer` (workflows/text.py).
 
     Returns:
         The tokenizer.
