@@ -9,6 +9,7 @@ with `body_flops.register` or `head_flops.register`.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from functools import cache, partial, singledispatch
 from statistics import fmean
@@ -177,9 +178,11 @@ def layers_flops(layers: Sequence[nn.Module], tokens: Tokens, rows: int | None) 
         if isinstance(attention, SelfAttention):
             before = matrices(attention.qkv)
             total += 4 * pairs(attention.spec.window, attention.spec.causal) * attention.out.in_features
-        if isinstance(attention, DisentangledAttention):  # the distances, projected, and multiplied with all tokens
-            width = attention.out.in_features
-            total += 4 * attention.num_distances * width * (width + count)
+        if isinstance(attention, DisentangledAttention):  # the distances, projected, and multiplied with tokens
+            width, near = attention.out.in_features, [attention.near(group.longest) for group in tokens.groups]
+            numbers = [distances.stop - distances.start for distances in near]
+            sizes = (group.stop - group.start for group in tokens.groups)
+            total += 4 * width * (max(numbers) * width + sum(map(operator.mul, sizes, numbers)))
         after = count if rows is None or number < len(layers) else rows
         total += 2 * (count * before + after * (weights - before))
     return total

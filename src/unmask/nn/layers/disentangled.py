@@ -91,24 +91,26 @@ class DisentangledAttention(SelfAttention):
 
     def read(self, x: Tensor, tokens: Tokens, scores: list[Tensor] | None, rows: Tensor | None) -> Tensor:
         """See `SelfAttention`."""
-        vectors = self.position_dropout(self._vectors())
+        near = self.near(max(group.longest for group in tokens.groups))
+        vectors = self.position_dropout(self._vectors()[near])
         width = self.out.in_features
         weight, bias = self.qkv.weight[: 2 * width], self.qkv.bias[: 2 * width]
         projected = nn.functional.linear(vectors, weight, bias).view(len(vectors), 2, self.spec.heads, -1)
-        queries, keys = projected.permute(1, 2, 3, 0)  # (heads, head width, 2 * span) each
+        queries, keys = projected.permute(1, 2, 3, 0)  # (heads, head width, distances) each
 
         def of_distances(query: Tensor, key: Tensor, tokens: Tokens, group: Group) -> Tensor:
             positions = torch.arange(group.longest, device=query.device)
-            near = self._near(group.longest)
-            at = self._rows(positions[:, None] - positions).sub(near.start).expand(*query.shape[:2], -1, -1)
-            to_distance = (query @ keys[..., near]).gather(-1, at)  # (sequences, heads, longest, longest)
+            own = self.near(group.longest)
+            at = self._rows(positions[:, None] - positions).sub(own.start).expand(*query.shape[:2], -1, -1)
+            own = slice(own.start - near.start, own.stop - near.start)
+            to_distance = (query @ keys[..., own]).gather(-1, at)  # (sequences, heads, longest, longest)
             # row j, column i: key j, and the distance of query i from it, which has the index of (i, j)
-            from_distance = (key @ queries[..., near]).gather(-1, at.transpose(-1, -2)).transpose(-1, -2)
+            from_distance = (key @ queries[..., own]).gather(-1, at.transpose(-1, -2)).transpose(-1, -2)
             return (to_distance + from_distance) * (TERMS * query.shape[-1]) ** -0.5
 
         return select(self.attend(self.qkv(x), tokens, scores, of_distances), rows)
 
-    def _near(self, longest: int) -> slice:
+    def near(self, longest: int) -> slice:
         """Return which embeddings the distances in sequences of a length have; exported programs read all."""
         middle = self.num_distances // 2
         reach = middle if torch.compiler.is_exporting() or longest > self.exact else longest

@@ -171,7 +171,8 @@ def _check_settings(comparison: Comparison, arms: Mapping[str, Arm]) -> None:
     for name, arm in arms.items():
         if arm.teacher:
             _check_student(name, arm, arms)
-        if arm.recipe and arm.way != "adapt" and as_recipe(arm.recipe, arm.settings).initial_share:
+        settings = {**comparison.settings, **arm.settings}
+        if arm.recipe and arm.way != "adapt" and as_recipe(arm.recipe, settings).initial_share:
             raise UserError(
                 f"arm '{name}': initial_share has no effect: the arm starts from no checkpoint",
                 remedy="adapt one: CHECKPOINT+adapt, or use another recipe",
