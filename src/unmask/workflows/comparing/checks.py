@@ -13,7 +13,7 @@ from unmask.data.labelled.label_spellings import shown
 from unmask.data.text.documents import Skipped, TextOptions, read_documents, refuse_none
 from unmask.families.checkpoints.safetensors_file import PICKLED, weights_file
 from unmask.nn.encoders.encoder import HeadSpec
-from unmask.recipes.recipe import FinetuningRecipe, as_recipe
+from unmask.recipes.recipe import FinetuningRecipe, Recipe, as_recipe
 from unmask.support.errors import UserError, check_count, nearest, refuse_idle
 from unmask.support.messages import argument, call
 from unmask.support.settings import Overrides, convert, put
@@ -160,6 +160,16 @@ def _check_student(name: str, arm: Arm, arms: Mapping[str, Arm]) -> None:
         raise UserError(f"arm '{name}': layers must be at least 1, not {arm.layers}")
     fixed = "layers" if arm.layers is not None else ""
     refuse_fixed(arm.settings, encoder=fixed, tokenizer="the student has the teacher's tokenizer")
+    _check_share(name, as_recipe(arm.recipe, arm.settings))
+
+
+def _check_share(name: str, recipe: Recipe) -> None:
+    """Raise an error if the recipe of an arm that starts from no checkpoint keeps a share of initial weights."""
+    if recipe.initial_share:
+        raise UserError(
+            f"arm '{name}': initial_share has no effect: the arm starts from no checkpoint",
+            remedy="adapt one: CHECKPOINT+adapt, or use another recipe",
+        )
 
 
 def _check_settings(comparison: Comparison, arms: Mapping[str, Arm]) -> None:
@@ -171,12 +181,8 @@ def _check_settings(comparison: Comparison, arms: Mapping[str, Arm]) -> None:
     for name, arm in arms.items():
         if arm.teacher:
             _check_student(name, arm, arms)
-        settings = {**comparison.settings, **arm.settings}
-        if arm.recipe and arm.way != "adapt" and as_recipe(arm.recipe, settings).initial_share:
-            raise UserError(
-                f"arm '{name}': initial_share has no effect: the arm starts from no checkpoint",
-                remedy="adapt one: CHECKPOINT+adapt, or use another recipe",
-            )
+        if arm.way == "pretrain":
+            _check_share(name, as_recipe(arm.recipe, {**comparison.settings, **arm.settings}))
         for key in {**comparison.settings, **arm.settings} if arm.trains else arm.settings:
             if key == "seed" or key.partition(".")[0] == "budget":
                 instead = argument("seeds" if key == "seed" else "budget")
