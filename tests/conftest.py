@@ -151,14 +151,14 @@ def with_onednn(monkeypatch):
     """Computes products by oneDNN, also in float32, as on a CPU where it is faster, if it works here."""
     names = {torch.float32: "float32 by oneDNN, packed", torch.bfloat16: "bf16 by oneDNN, packed"}
     monkeypatch.setattr(linear, "onednn_multiplies", lambda dtype: products().get(names.get(dtype), 0) > 0)
-    monkeypatch.setattr(linear, "panels_multiply", lambda: False)
+    monkeypatch.setattr(linear, "panels_multiply", lambda dtype: False)
 
 
 @pytest.fixture
 def with_blas(monkeypatch):
     """Computes products by torch's own libraries, as on a CPU where these are the fastest."""
     monkeypatch.setattr(linear, "onednn_multiplies", lambda dtype: False)
-    monkeypatch.setattr(linear, "panels_multiply", lambda: False)
+    monkeypatch.setattr(linear, "panels_multiply", lambda dtype: False)
 
 
 @pytest.fixture(scope="session")

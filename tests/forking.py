@@ -197,7 +197,8 @@ def _prepare_runs():
     for backend in (torch.cuda, torch.xpu, torch.mtia):
         if not backend.is_available():
             backend.manual_seed_all = lambda seed: None
-    import_module("unmask.support.capabilities").panels_multiply()  # found out in forks, and kept, as `products` is
+    for dtype in (torch.float32, torch.bfloat16):  # found out in forks, and kept, as `products` is
+        import_module("unmask.support.capabilities").panels_multiply(dtype)
     torch.optim.AdamW([torch.zeros(1, requires_grad=True)], fused=True).step()
 
 

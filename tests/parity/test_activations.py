@@ -7,7 +7,7 @@ from transformers.activations import ACT2CLS, ACT2FN
 from unmask.families.deberta import CONVOLUTION_ACTIVATIONS
 from unmask.families.format import ACTIVATIONS
 from unmask.nn.layers.block import ACTIVATIONS as MODULES
-from unmask.nn.layers.norm import ACTIVATIONS as FUNCTIONS
+from unmask.nn.layers.pooler import ACTIVATIONS as FUNCTIONS
 
 POINTS = torch.linspace(-12, 12, 4001)
 """Far enough out that a function with a limit, such as `gelu_10`, differs."""

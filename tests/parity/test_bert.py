@@ -22,8 +22,8 @@ from unmask.data.batches.frame import Frame
 from unmask.families.checkpoints import huggingface
 from unmask.nn.layers import score_blocks
 from unmask.nn.layers.block import SelfAttention
-from unmask.nn.layers.norm import Pooler
 from unmask.nn.layers.plain_attention import AttentionSpec
+from unmask.nn.layers.pooler import Pooler
 from unmask.objectives.learner import Learner
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.next_sentence import NextSentence

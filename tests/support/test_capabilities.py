@@ -11,14 +11,15 @@ from unmask.support.capabilities import FEW_ROWS, ROWS, WAYS
 
 GIGA = 1e9
 PROCESSORS = {
-    "AMX": ((200, 180, 180, 1200, 1200, 95), (False, True, True, False, False)),
-    "AVX-512 with bf16, not by Intel": ((215, 450, 450, 850, 850, 110), (True, True, True, False, False)),
-    "bf16 slower than float32": ((130, 125, 110, 75, 70, 90), (False, True, False, False, False)),
-    "AVX2": ((60, 60, 55, 4, 0, 65), (False, False, False, True, True)),
-    "nothing known": ((0, 0, 0, 0, 0, 0), (False, False, False, True, False)),
+    "AMX": ((200, 180, 180, 1200, 1200, 95, 180), (False, True, True, False, False, False)),
+    "AVX-512 with bf16, not by Intel": ((215, 450, 450, 850, 850, 110, 210), (True, True, True, False, False, False)),
+    "the same, of an earlier generation": ((95, 110, 110, 210, 220, 110, 210), (False, True, True, False, True, True)),
+    "bf16 slower than float32": ((130, 125, 110, 75, 70, 90, 0), (False, True, False, False, False, False)),
+    "AVX2": ((60, 60, 55, 4, 0, 65, 0), (False, False, False, True, True, False)),
+    "nothing known": ((0, 0, 0, 0, 0, 0, 0), (False, False, False, True, False, False)),
 }
 """Speeds of `WAYS`; whether oneDNN computes float32 and bf16, bf16 is faster than float32, and is emulated, and panels
-are used."""
+are used in float32 and bf16."""
 
 
 @pytest.mark.parametrize("name", PROCESSORS)
@@ -31,7 +32,7 @@ def test_choices_follow_from_speeds(name, monkeypatch):
         capabilities.onednn_multiplies(torch.bfloat16),
         capabilities.multiplies_bf16(),
         capabilities.emulates_bf16(),
-        capabilities.panels_multiply.__wrapped__(),
+        *(capabilities.panels_multiply.__wrapped__(dtype) for dtype in (torch.float32, torch.bfloat16)),
     )
     assert found == expected
     assert not capabilities.onednn_multiplies(torch.float64)
@@ -39,9 +40,9 @@ def test_choices_follow_from_speeds(name, monkeypatch):
 
 @pytest.mark.parametrize(("few", "many", "chosen"), [(70, 90, True), (52, 73, True), (70, 66, False), (38, 90, False)])
 def test_panels_are_used_unless_other_products_are_faster_by_more_than_trials_differ(few, many, chosen, monkeypatch):
-    speeds = {FEW_ROWS: (50, 40, 20, 9, 0, few), ROWS: (88, 82, 65, 9, 0, many)}
+    speeds = {FEW_ROWS: (50, 40, 20, 9, 0, few, 0), ROWS: (88, 82, 65, 9, 0, many, 0)}
     monkeypatch.setattr(capabilities, "products", lambda rows=ROWS: dict(zip(WAYS, speeds[rows], strict=True)))
-    assert capabilities.panels_multiply.__wrapped__() == chosen
+    assert capabilities.panels_multiply.__wrapped__(torch.float32) == chosen
 
 
 def test_each_way_is_tried_here():
@@ -67,9 +68,9 @@ def test_a_way_that_takes_many_times_as_long_is_not_timed_again(monkeypatch):
 
 
 def test_without_the_extension_panels_have_no_speed(monkeypatch):
-    monkeypatch.setattr(panels, "registers", lambda: 0)
+    monkeypatch.setattr(panels, "multiplies", lambda dtype: False)
     found = capabilities._try_all(FEW_ROWS)
-    assert found["float32"] > 0 and found[capabilities.PANELS] == 0
+    assert found["float32"] > 0 and not any(found[way] for way in capabilities.PANELS.values())
 
 
 def wrong(x, weight):

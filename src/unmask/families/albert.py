@@ -28,7 +28,7 @@ from unmask.families.format import (
 from unmask.nn.encoders.encoder import SEPARATE_LAYERS
 from unmask.nn.encoders.transformer import Transformer
 from unmask.nn.layers.block import Block
-from unmask.nn.layers.norm import Pooler
+from unmask.nn.layers.pooler import Pooler
 
 INSIDE = "albert_layers.0."
 LAYER = "encoder.albert_layer_groups.{}." + INSIDE

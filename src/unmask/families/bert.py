@@ -25,7 +25,7 @@ from unmask.families.format import (
 from unmask.nn.encoders.encoder import Initializer
 from unmask.nn.encoders.transformer import Transformer
 from unmask.nn.layers.embeddings import Embeddings
-from unmask.nn.layers.norm import Pooler
+from unmask.nn.layers.pooler import Pooler
 
 
 class BertSettings(TransformerSettings, frozen=True, kw_only=True, tag="bert"):

@@ -30,8 +30,9 @@ from unmask.nn.encoders.encoder import (
 from unmask.nn.encoders.transformer import Layer, Transformer
 from unmask.nn.layers.block import Activation, Block, FeedForward, SelfAttention, Sizes
 from unmask.nn.layers.embeddings import Embeddings
-from unmask.nn.layers.norm import LayerNorm, NormedPooler, Pooler
+from unmask.nn.layers.norm import LayerNorm
 from unmask.nn.layers.plain_attention import AttentionSpec
+from unmask.nn.layers.pooler import NormedPooler, Pooler
 from unmask.nn.layers.rotary import Rotation
 from unmask.support.choices import SummaryKind
 from unmask.support.errors import counted

@@ -30,7 +30,8 @@ from unmask.nn.encoders.encoder import NARROW_BLOCKS, UNSEEN_TOKENS
 from unmask.nn.encoders.transformer import Transformer
 from unmask.nn.layers.disentangled import Convolution, DisentangledAttention, DisentangledBlock, Distances
 from unmask.nn.layers.embeddings import DistanceEmbeddings
-from unmask.nn.layers.norm import LayerNorm, Pooler, PoolerActivation
+from unmask.nn.layers.norm import LayerNorm
+from unmask.nn.layers.pooler import Pooler, PoolerActivation
 
 
 class DebertaSettings(TransformerSettings, frozen=True, kw_only=True, tag="deberta"):

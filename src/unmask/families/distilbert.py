@@ -13,7 +13,7 @@ from unmask.families.format import BERT_EMBEDDINGS, TASK_HEADS, Family, Format, 
 from unmask.nn.encoders.encoder import HeadSpec
 from unmask.nn.encoders.transformer import Transformer
 from unmask.nn.layers.embeddings import Embeddings
-from unmask.nn.layers.norm import Pooler
+from unmask.nn.layers.pooler import Pooler
 
 
 class DistilBertSettings(TransformerSettings, frozen=True, kw_only=True, tag="distilbert"):

@@ -23,7 +23,7 @@ from unmask.families.format import (
 from unmask.nn.encoders.encoder import HeadSpec
 from unmask.nn.encoders.transformer import Transformer
 from unmask.nn.layers.embeddings import pass_on_
-from unmask.nn.layers.norm import Pooler
+from unmask.nn.layers.pooler import Pooler
 
 
 class ElectraSettings(NarrowBertSettings, frozen=True, kw_only=True, tag="electra"):

@@ -30,8 +30,8 @@ from unmask.nn.encoders.encoder import NARROW_BLOCKS, HeadSpec
 from unmask.nn.encoders.transformer import Layer, Transformer
 from unmask.nn.layers.block import Activation, GatedFeedForward, GroupedQueries, SelfAttention, Sizes, rms_block
 from unmask.nn.layers.embeddings import Embeddings
-from unmask.nn.layers.norm import Pooler
 from unmask.nn.layers.plain_attention import AttentionSpec
+from unmask.nn.layers.pooler import Pooler
 from unmask.nn.layers.rotary import Rotation
 
 TENSORS: Names = {

@@ -24,8 +24,9 @@ from unmask.nn.encoders.encoder import HeadSpec, Initializer
 from unmask.nn.encoders.transformer import Layer, Transformer
 from unmask.nn.layers.block import GatedFeedForward, PreNormBlock, SelfAttention, Sizes
 from unmask.nn.layers.embeddings import Embeddings
-from unmask.nn.layers.norm import LayerNorm, NormedPooler
+from unmask.nn.layers.norm import LayerNorm
 from unmask.nn.layers.plain_attention import AttentionSpec
+from unmask.nn.layers.pooler import NormedPooler
 from unmask.nn.layers.rotary import Rotation
 
 PLAIN = {

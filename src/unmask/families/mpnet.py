@@ -30,8 +30,9 @@ from unmask.nn.encoders.encoder import NARROW_BLOCKS, HeadSpec
 from unmask.nn.encoders.transformer import Transformer
 from unmask.nn.layers.block import Block, SelfAttention
 from unmask.nn.layers.embeddings import DistanceEmbeddings
-from unmask.nn.layers.norm import LayerNorm, Pooler
+from unmask.nn.layers.norm import LayerNorm
 from unmask.nn.layers.plain_attention import BUCKETS, AttentionSpec, DistanceBias
+from unmask.nn.layers.pooler import Pooler
 
 OFFSET = 2
 """Number of unused rows at the start of the table of positions."""

@@ -28,8 +28,9 @@ from unmask.families.format import (
 from unmask.nn.encoders.transformer import Layer, Transformer
 from unmask.nn.layers.block import Activation, Block, GatedFeedForward, SelfAttention, Sizes
 from unmask.nn.layers.embeddings import Embeddings
-from unmask.nn.layers.norm import LayerNorm, Pooler
+from unmask.nn.layers.norm import LayerNorm
 from unmask.nn.layers.plain_attention import AttentionSpec
+from unmask.nn.layers.pooler import Pooler
 from unmask.nn.layers.rotary import Rotation
 
 

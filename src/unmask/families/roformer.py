@@ -29,7 +29,7 @@ from unmask.families.format import (
 )
 from unmask.nn.encoders.encoder import HeadSpec
 from unmask.nn.encoders.transformer import Transformer
-from unmask.nn.layers.norm import Pooler
+from unmask.nn.layers.pooler import Pooler
 from unmask.nn.layers.rotary import Rotation
 
 SINUSOIDS = "encoder.embed_positions.weight"

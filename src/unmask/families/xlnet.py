@@ -29,7 +29,8 @@ from unmask.nn.encoders.encoder import (
 )
 from unmask.nn.encoders.two_streams import TwoStreams
 from unmask.nn.layers.embeddings import Embeddings
-from unmask.nn.layers.norm import LayerNorm, Pooler
+from unmask.nn.layers.norm import LayerNorm
+from unmask.nn.layers.pooler import Pooler
 from unmask.nn.layers.relative import RelativeAttention, RelativeBlock
 
 

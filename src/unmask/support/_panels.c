@@ -6,31 +6,56 @@
    the sums. Sums of DEPTH products are added up at the end, which rounds less than one long sum. A row is computed in
    the same way whatever the other rows are. Goto and van de Geijn 2008 describe the principle.
 
+   In bf16 a panel holds pairs of columns, whose products VDPBF16PS adds to a sum in float32. A sum is rounded once,
+   after bias, addition and GELU.
+
+   Attention copies the keys and values of a head and a sequence into panels of float, so that scores and outputs are
+   products like the others. The rows that the thread reads next are fetched meanwhile, as they lie far apart.
+
    OpenMP's functions are those of the library that torch has loaded, so that there are no threads but torch's. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <float.h>
 #include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
 
 #define WIDE 16        /* columns of the output per panel: two registers of 256 bits, or one of 512 */
 #define TALL 6         /* rows at a time: 12 of 16 registers hold sums */
 #define TALL_512 12    /* with registers of 512 bits: 24 of 32 hold sums */
 #define DEPTH 384      /* products per sum */
 #define CHUNK 36864    /* numbers of x that stay in the second-level cache */
+#define QUERIES 36      /* rows of an attention's scores at a time */
 #define LEAST 524288.0 /* multiplications from which on several threads are used */
+#define BF16 16        /* in place of the bits of registers: numbers are bf16, registers have 512 bits */
 
-/* y = x weight^T + bias + onto, then GELU, then LayerNorm with `scale` and `shift`; what is NULL or 0 is left out */
+typedef uint16_t Bf16; /* the upper half of a float */
+
+/* y = x weight^T + bias + onto, then GELU, then LayerNorm with `scale` and `shift`; what is NULL or 0 is left out.
+   Numbers are float or Bf16. */
 typedef struct {
-    const float *x, *panels, *bias, *onto;
-    float *y;
+    const void *x, *panels, *bias, *onto;
+    void *y;
     Py_ssize_t rows, width, outputs;
     int gelu;
-    const float *scale, *shift;
+    const void *scale, *shift;
     float epsilon;
 } Product;
 #define NUM_FIELDS 12
 #define MOST 3 /* products per call */
+
+/* y = softmax(query key^T / sqrt(size)) value, for each head and sequence; sequences lie one after the other.
+   Pairs of components are rotated by their positions if `cosine` and `sine` are given, (longest or more, size / 2). */
+typedef struct {
+    const void *qkv;        /* (rows, 3 * heads * size) */
+    void *y;                /* (rows, heads * size) */
+    const int32_t *offsets; /* (sequences + 1) */
+    Py_ssize_t sequences, rows, heads, size;
+    const float *cosine, *sine;
+    int adjacent; /* whether the components of a pair are, or one in each half */
+} Attention;
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
@@ -133,7 +158,8 @@ __attribute__((target("avx2,fma"))) static void apply_gelu(float *y, Py_ssize_t 
 }
 
 /* Normalize a row to mean 0 and variance 1, in place, and scale and shift it; `width` is a multiple of 8. */
-__attribute__((target("avx2,fma"))) static void normalize(float *y, Py_ssize_t width, const Product *p)
+__attribute__((target("avx2,fma"))) static void normalize(float *y, Py_ssize_t width, const float *scale,
+                                                          const float *shift, float epsilon)
 {
     __m256 sums = _mm256_setzero_ps(), squares = _mm256_setzero_ps();
     for (Py_ssize_t i = 0; i < width; i += 8) sums = _mm256_add_ps(sums, _mm256_loadu_ps(y + i));
@@ -144,13 +170,129 @@ __attribute__((target("avx2,fma"))) static void normalize(float *y, Py_ssize_t w
     }
     const float variance = total(squares) / width;
     /* where it overflows, its root would be taken for infinity and the row for 0 */
-    const __m256 scale = _mm256_set1_ps(variance <= FLT_MAX ? 1 / sqrtf(variance + p->epsilon) : NAN);
+    const __m256 factor = _mm256_set1_ps(variance <= FLT_MAX ? 1 / sqrtf(variance + epsilon) : NAN);
     for (Py_ssize_t i = 0; i < width; i += 8) {
-        const __m256 normed = _mm256_mul_ps(_mm256_sub_ps(_mm256_loadu_ps(y + i), mean), scale);
-        const __m256 shift = p->shift ? _mm256_loadu_ps(p->shift + i) : _mm256_setzero_ps();
-        _mm256_storeu_ps(y + i, _mm256_fmadd_ps(normed, _mm256_loadu_ps(p->scale + i), shift));
+        const __m256 normed = _mm256_mul_ps(_mm256_sub_ps(_mm256_loadu_ps(y + i), mean), factor);
+        const __m256 added = shift ? _mm256_loadu_ps(shift + i) : _mm256_setzero_ps();
+        _mm256_storeu_ps(y + i, _mm256_fmadd_ps(normed, _mm256_loadu_ps(scale + i), added));
     }
 }
+
+/* Return how many of these blocks fetch what follows, each its share: every such step, lines of 64 bytes. */
+static Py_ssize_t fetching_blocks(Py_ssize_t blocks) { return blocks >= 8 ? 8 : blocks >= 4 ? 4 : blocks >= 2 ? 2 : 1; }
+
+#if defined(__clang__) || __GNUC__ >= 10
+#define TARGET_BF16 "avx512f,avx512bf16"
+#define HAS_BF16 __builtin_cpu_supports("avx512bf16")
+
+/* Set R rows of `tile` to the sums of `width` products with P panels, `apart` numbers from each other. */
+#define KERNEL_BF16(BITS, R, P)                                                                                      \
+    __attribute__((target(TARGET_BF16))) static void kernel_##BITS##_##R##_##P(                                      \
+        const Bf16 *x, Py_ssize_t width, const Bf16 *panel, Py_ssize_t apart, const Bf16 *next, Py_ssize_t skip,     \
+        float *tile)                                                                                                 \
+    {                                                                                                                \
+        __m512 sums[R][P];                                                                                           \
+        EACH(R) EACH_PART(P) sums[r][part] = _mm512_setzero_ps();                                                    \
+        for (Py_ssize_t i = 0; i < width / 2; i++, panel += 2 * WIDE) {                                              \
+            __m512bh weights[P];                                                                                     \
+            EACH_PART(P) weights[part] = (__m512bh)_mm512_loadu_si512(panel + part * apart);                         \
+            if (!(i & skip)) {                                                                                       \
+                for (int part = 0; part < P; part++) __builtin_prefetch(next + part * apart);                        \
+                next += 2 * WIDE;                                                                                    \
+            }                                                                                                        \
+            EACH(R) {                                                                                                \
+                int pair;                                                                                            \
+                memcpy(&pair, x + r * width + 2 * i, sizeof pair);                                                   \
+                const __m512bh values = (__m512bh)_mm512_set1_epi32(pair);                                           \
+                EACH_PART(P) sums[r][part] = _mm512_dpbf16_ps(sums[r][part], weights[part], values);                 \
+            }                                                                                                        \
+        }                                                                                                            \
+        EACH(R) EACH_PART(P) _mm512_storeu_ps(tile + (r * P + part) * WIDE, sums[r][part]);                          \
+    }
+
+typedef void (*KernelBf16)(const Bf16 *, Py_ssize_t, const Bf16 *, Py_ssize_t, const Bf16 *, Py_ssize_t, float *);
+WHOLE(KERNEL_BF16, BF16, 1)
+WHOLE(KERNEL_BF16, BF16, 2)
+static const KernelBf16 panels_bf16[][TALL_512 + 1] = {{NULL, WHOLE(NAME, BF16, 1)}, {NULL, WHOLE(NAME, BF16, 2)}};
+
+__attribute__((target(TARGET_BF16))) static inline __m512 widened(const Bf16 *x)
+{
+    return _mm512_castsi512_ps(
+        _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)x)), 16));
+}
+
+__attribute__((target(TARGET_BF16))) static inline void store_rounded(Bf16 *y, __m512 x)
+{
+    _mm256_storeu_si256((__m256i *)y, (__m256i)_mm512_cvtneps_pbh(x));
+}
+/* Set `count` rows of y, from row `top` and `column` on, to a tile with what is added to it, and GELU. */
+__attribute__((target(TARGET_BF16))) static void finish_bf16(const Product *p, float *tile, Py_ssize_t top,
+                                                             Py_ssize_t count, Py_ssize_t column, int panels)
+{
+    for (int stage = 0; stage < 2; stage++) {
+        for (Py_ssize_t i = 0; i < count * panels; i++) {
+            const Py_ssize_t from = column + i % panels * WIDE, at = (top + i / panels) * p->outputs + from;
+            __m512 sum = _mm512_loadu_ps(tile + i * WIDE);
+            if (stage) {
+                store_rounded((Bf16 *)p->y + at, sum);
+                continue;
+            }
+            if (p->bias) sum = _mm512_add_ps(sum, widened((const Bf16 *)p->bias + from));
+            if (p->onto) sum = _mm512_add_ps(sum, widened((const Bf16 *)p->onto + at));
+            _mm512_storeu_ps(tile + i * WIDE, sum);
+        }
+        if (!stage && p->gelu) apply_gelu(tile, count * panels, WIDE);
+    }
+}
+
+/* Compute what `multiply_panels` does. */
+static void multiply_panels_bf16(const Product *p, Py_ssize_t top, Py_ssize_t count, Py_ssize_t column, int panels)
+{
+    const Py_ssize_t blocks = (count + TALL_512 - 1) / TALL_512, apart = p->width * WIDE;
+    const Py_ssize_t fetching = fetching_blocks(blocks);
+    const Bf16 *panel = (const Bf16 *)p->panels + column * p->width, *next = panel + panels * apart;
+    float tile[TALL_512 * 2 * WIDE];
+    for (Py_ssize_t block = 0; block < blocks; block++) {
+        const Py_ssize_t row = top + count * block / blocks, stop = top + count * (block + 1) / blocks;
+        panels_bf16[panels - 1][stop - row]((const Bf16 *)p->x + row * p->width, p->width, panel, apart, next,
+                                            block < fetching ? fetching - 1 : PY_SSIZE_T_MAX, tile);
+        next += block < fetching ? apart / fetching : 0;
+        finish_bf16(p, tile, row, stop - row, column, panels);
+    }
+}
+
+__attribute__((target(TARGET_BF16))) static void widen(float *wide, const Bf16 *x, Py_ssize_t width)
+{
+    for (Py_ssize_t i = 0; i < width; i += WIDE) _mm512_storeu_ps(wide + i, widened(x + i));
+}
+
+__attribute__((target(TARGET_BF16))) static void narrow(Bf16 *x, const float *wide, Py_ssize_t width)
+{
+    for (Py_ssize_t i = 0; i < width; i += WIDE) store_rounded(x + i, _mm512_loadu_ps(wide + i));
+}
+
+/* Normalize a row of y, in float. */
+__attribute__((target(TARGET_BF16))) static void normalize_bf16(const Product *p, Py_ssize_t row)
+{
+    const Py_ssize_t width = p->outputs;
+    Bf16 *const y = (Bf16 *)p->y + row * width;
+    float wide[width], scale[width], shift[width];
+    widen(wide, y, width);
+    widen(scale, p->scale, width);
+    if (p->shift) widen(shift, p->shift, width);
+    normalize(wide, width, scale, p->shift ? shift : NULL, p->epsilon);
+    narrow(y, wide, width);
+}
+#else
+#define HAS_BF16 0
+static void multiply_panels_bf16(const Product *p, Py_ssize_t top, Py_ssize_t count, Py_ssize_t column, int panels)
+{
+    (void)p, (void)top, (void)count, (void)column, (void)panels;
+}
+static void normalize_bf16(const Product *p, Py_ssize_t row) { (void)p, (void)row; }
+static void widen(float *wide, const Bf16 *x, Py_ssize_t width) { (void)wide, (void)x, (void)width; }
+static void narrow(Bf16 *x, const float *wide, Py_ssize_t width) { (void)wide, (void)x, (void)width; }
+#endif
 
 /* Return the bits of the widest registers that products can use here; 0: there are none. */
 static int registers(void)
@@ -159,8 +301,11 @@ static int registers(void)
     return __builtin_cpu_supports("avx512f") ? 512 : 256;
 }
 
+/* Return whether products can be in bf16. */
+static int multiplies_bf16(void) { return registers() == 512 && HAS_BF16; }
+
 /* Return the most rows of a kernel with registers of `bits`. */
-static Py_ssize_t tallest(int bits) { return bits == 512 ? TALL_512 : TALL; }
+static Py_ssize_t tallest(int bits) { return bits == 256 ? TALL : TALL_512; }
 
 /* Compute rows [top, top + count) of the output's columns from `column` on: one panel, with 512 bits one or two. */
 static void multiply_panels(const Product *p, int bits, Py_ssize_t top, Py_ssize_t count, Py_ssize_t column, int panels)
@@ -168,30 +313,37 @@ static void multiply_panels(const Product *p, int bits, Py_ssize_t top, Py_ssize
     const Kernel *const kernels = bits == 512 ? panels512[panels - 1] : halves;
     const Py_ssize_t blocks = (count + tallest(bits) - 1) / tallest(bits);
     const Py_ssize_t apart = bits == 512 ? p->width * WIDE : WIDE / 2;
-    /* the first `fetching` blocks fetch what follows, each its share: every `fetching`-th step lines of 64 bytes */
-    const Py_ssize_t fetching = blocks >= 8 ? 8 : blocks >= 4 ? 4 : blocks >= 2 ? 2 : 1;
+    const Py_ssize_t fetching = fetching_blocks(blocks);
     for (Py_ssize_t from = 0; from < p->width; from += DEPTH) {
         const Py_ssize_t depth = p->width - from < DEPTH ? p->width - from : DEPTH;
-        const float *panel = p->panels + column * p->width + from * WIDE;
+        const float *panel = (const float *)p->panels + column * p->width + from * WIDE;
         const float *next = panel + (from + depth < p->width ? depth : panels * p->width - from) * WIDE;
         for (Py_ssize_t block = 0; block < blocks; block++) {
             const Py_ssize_t row = top + count * block / blocks, stop = top + count * (block + 1) / blocks;
-            float *y = p->y + row * p->outputs + column;
-            const float *onto = from ? y : p->onto ? p->onto + row * p->outputs + column : NULL;
-            const float *bias = from || !p->bias ? NULL : p->bias + column;
-            kernels[stop - row](p->x + row * p->width + from, p->width, panel, apart, depth, next,
+            float *y = (float *)p->y + row * p->outputs + column;
+            const float *onto = from ? y : p->onto ? (const float *)p->onto + row * p->outputs + column : NULL;
+            const float *bias = from || !p->bias ? NULL : (const float *)p->bias + column;
+            kernels[stop - row]((const float *)p->x + row * p->width + from, p->width, panel, apart, depth, next,
                                 block < fetching ? fetching - 1 : PY_SSIZE_T_MAX, bias, onto, y, p->outputs);
             next += block < fetching ? depth / fetching * WIDE : 0;
         }
     }
     for (int part = 0; part < panels && p->gelu; part++)
-        apply_gelu(p->y + top * p->outputs + column + part * WIDE, count, p->outputs);
+        apply_gelu((float *)p->y + top * p->outputs + column + part * WIDE, count, p->outputs);
+}
+
+/* Compute a product of float in this thread. */
+static void multiply_all(const Product *p, int bits)
+{
+    const int each = bits == 512 ? 2 : 1;
+    for (Py_ssize_t column = 0; column < p->outputs; column += each * WIDE)
+        multiply_panels(p, bits, 0, p->rows, column, column + each * WIDE <= p->outputs ? each : 1);
 }
 
 static void multiply(const Product *p, int bits, int threads)
 {
     const Py_ssize_t size = CHUNK / p->width < tallest(bits) ? tallest(bits) : CHUNK / p->width;
-    const Py_ssize_t chunks = (p->rows + size - 1) / size, each = bits == 512 ? 2 : 1;
+    const Py_ssize_t chunks = (p->rows + size - 1) / size, each = bits == 256 ? 1 : 2;
     const Py_ssize_t panels = p->outputs / WIDE, parts = (panels + each - 1) / each;
     const int several = threads > 1 && (double)p->rows * p->width * p->outputs >= LEAST;
 #pragma omp parallel num_threads(threads) if (several)
@@ -200,24 +352,166 @@ static void multiply(const Product *p, int bits, int threads)
         for (Py_ssize_t task = 0; task < chunks * parts; task++) {
             const Py_ssize_t chunk = task / parts, first = task % parts * each, top = p->rows * chunk / chunks;
             const Py_ssize_t count = p->rows * (chunk + 1) / chunks - top;
-            multiply_panels(p, bits, top, count, first * WIDE, first + each <= panels ? (int)each : 1);
+            const int together = first + each <= panels ? (int)each : 1;
+            if (bits == BF16) multiply_panels_bf16(p, top, count, first * WIDE, together);
+            else multiply_panels(p, bits, top, count, first * WIDE, together);
         }
         if (p->scale) {
 #pragma omp for schedule(static)
-            for (Py_ssize_t row = 0; row < p->rows; row++) normalize(p->y + row * p->outputs, p->outputs, p);
+            for (Py_ssize_t row = 0; row < p->rows; row++) {
+                if (bits == BF16) normalize_bf16(p, row);
+                else normalize((float *)p->y + row * p->outputs, p->outputs, p->scale, p->shift, p->epsilon);
+            }
         }
     }
 }
 
+static Py_ssize_t filled_up(Py_ssize_t length) { return (length + WIDE - 1) / WIDE * WIDE; }
+
+/* Return the numbers that `attend_head` needs besides, for sequences of at most this length. */
+static Py_ssize_t scratch_size(const Attention *a, Py_ssize_t longest)
+{
+    return 2 * filled_up(longest) * a->size + QUERIES * (filled_up(longest) + 2 * a->size) + a->size;
+}
+
+/* Copy numbers as float; fetch those that lie `ahead` numbers after them. */
+__attribute__((target("avx2,fma"))) static inline void read_row(float *to, const void *from, Py_ssize_t start,
+                                                                Py_ssize_t size, int bits, Py_ssize_t ahead)
+{
+    if (bits == BF16) {
+        widen(to, (const Bf16 *)from + start, size);
+        for (Py_ssize_t i = 0; i < size; i += 32) __builtin_prefetch((const Bf16 *)from + start + ahead + i);
+        return;
+    }
+    for (Py_ssize_t i = 0; i < size; i += WIDE) {
+        const float *const x = (const float *)from + start + i;
+        _mm256_storeu_ps(to + i, _mm256_loadu_ps(x));
+        _mm256_storeu_ps(to + i + 8, _mm256_loadu_ps(x + 8));
+        __builtin_prefetch(x + ahead);
+    }
+}
+
+/* Rotate the pairs of a row. */
+__attribute__((target("avx2,fma"))) static void rotate(float *x, const Attention *a, Py_ssize_t position)
+{
+    const float *const cosine = a->cosine + position * a->size / 2, *const sine = a->sine + position * a->size / 2;
+    const Py_ssize_t apart = a->adjacent ? 1 : a->size / 2, step = a->adjacent ? 2 : 1;
+    for (Py_ssize_t i = 0; i < a->size / 2; i++) {
+        float *const first = x + i * step, *const second = first + apart, kept = *first;
+        *first = kept * cosine[i] - *second * sine[i];
+        *second = *second * cosine[i] + kept * sine[i];
+    }
+}
+
+/* Set a row of scores to e^(score - highest), 0 where it is filled up, and return the sum. */
+__attribute__((target("avx2,fma"))) static float exponentials(float *scores, Py_ssize_t length)
+{
+    const Py_ssize_t filled = filled_up(length);
+    __m256 most = _mm256_set1_ps(-INFINITY), sums = _mm256_setzero_ps();
+    for (Py_ssize_t i = length; i < filled; i++) scores[i] = -INFINITY;
+    for (Py_ssize_t i = 0; i < filled; i += 8) most = _mm256_max_ps(_mm256_loadu_ps(scores + i), most);
+    float lanes[8], highest = -INFINITY;
+    _mm256_storeu_ps(lanes, most);
+    for (int i = 0; i < 8; i++) highest = lanes[i] > highest ? lanes[i] : highest;
+    for (Py_ssize_t i = 0; i < filled; i += 8) {
+        const __m256 x = _mm256_sub_ps(_mm256_loadu_ps(scores + i), _mm256_set1_ps(highest));
+        /* of what is not a number, the maximum is the second operand */
+        _mm256_storeu_ps(scores + i, exponential(_mm256_max_ps(_mm256_set1_ps(-87), x)));
+    }
+    for (Py_ssize_t i = length; i < filled; i++) scores[i] = 0;
+    for (Py_ssize_t i = 0; i < filled; i += 8) sums = _mm256_add_ps(sums, _mm256_loadu_ps(scores + i));
+    return total(sums);
+}
+
+/* Compute a head's attention in the sequence [start, start + length); `ahead` is as for `read_row`. */
+__attribute__((target("avx2,fma"))) static void attend_head(const Attention *a, int bits, Py_ssize_t start,
+                                                            Py_ssize_t length, Py_ssize_t head, Py_ssize_t ahead,
+                                                            float *scratch)
+{
+    const Py_ssize_t size = a->size, width = a->heads * size, filled = filled_up(length);
+    float *const keys = scratch, *const values = keys + filled * size, *const row = values + filled * size;
+    float *const queries = row + size, *const scores = queries + QUERIES * size, *const y = scores + QUERIES * filled;
+    const float scale = 1 / sqrtf(size);
+    for (Py_ssize_t i = 0; i < filled; i++) { /* keys and values in panels, filled up with 0 */
+        const Py_ssize_t from = (start + i) * 3 * width + head * size;
+        memset(row, 0, size * sizeof *row);
+        if (i < length) read_row(row, a->qkv, from + width, size, bits, ahead);
+        if (i < length && a->cosine) rotate(row, a, i);
+        float *const key = keys + i / WIDE * WIDE * size + i % WIDE;
+        for (Py_ssize_t j = 0; j < size; j++) key[j * WIDE] = row[j];
+        if (i < length) read_row(row, a->qkv, from + 2 * width, size, bits, ahead);
+        for (Py_ssize_t j = 0; j < size; j += 8)
+            _mm256_storeu_ps(values + (j / WIDE * filled + i) * WIDE + j % WIDE, _mm256_loadu_ps(row + j));
+    }
+    for (Py_ssize_t top = 0; top < length; top += QUERIES) {
+        const Py_ssize_t rows = length - top < QUERIES ? length - top : QUERIES;
+        for (Py_ssize_t i = 0; i < rows; i++) {
+            float *const query = queries + i * size;
+            read_row(query, a->qkv, (start + top + i) * 3 * width + head * size, size, bits, ahead);
+            if (a->cosine) rotate(query, a, top + i);
+            for (Py_ssize_t j = 0; j < size; j++) query[j] *= scale;
+        }
+        const int registers = bits == BF16 ? 512 : bits;
+        multiply_all(&(Product){.x = queries, .panels = keys, .y = scores, .rows = rows, .width = size,
+                                .outputs = filled}, registers);
+        float sums[QUERIES];
+        for (Py_ssize_t i = 0; i < rows; i++) sums[i] = exponentials(scores + i * filled, length);
+        multiply_all(&(Product){.x = scores, .panels = values, .y = y, .rows = rows, .width = filled,
+                                .outputs = size}, registers);
+        for (Py_ssize_t i = 0; i < rows; i++) {
+            const Py_ssize_t to = (start + top + i) * width + head * size;
+            for (Py_ssize_t j = 0; j < size; j++) y[i * size + j] *= 1 / sums[i];
+            if (bits == BF16) narrow((Bf16 *)a->y + to, y + i * size, size);
+            else for (Py_ssize_t j = 0; j < size; j++) ((float *)a->y)[to + j] = y[i * size + j];
+        }
+    }
+}
+
+/* Return whether there was enough memory. */
+static int attend(const Attention *a, int bits, int threads)
+{
+    Py_ssize_t longest = 0;
+    double scores = 0;
+    for (Py_ssize_t i = 0; i < a->sequences; i++) {
+        const Py_ssize_t length = a->offsets[i + 1] - a->offsets[i];
+        longest = length > longest ? length : longest;
+        scores += (double)length * length;
+    }
+    const int parts = 2 * scores * a->heads * (a->size + WIDE) >= LEAST ? threads : 1; /* e^x counts as WIDE products */
+    const Py_ssize_t size = scratch_size(a, longest);
+    float *const scratch = malloc(parts * size * sizeof *scratch);
+    if (!scratch) return 0;
+#pragma omp parallel for schedule(static) num_threads(parts) if (parts > 1)
+    for (int part = 0; part < parts; part++)
+        for (Py_ssize_t task = part; task < a->sequences * a->heads; task += parts) {
+            const Py_ssize_t sequence = task / a->heads, start = a->offsets[sequence];
+            attend_head(a, bits, start, a->offsets[sequence + 1] - start, task % a->heads, parts * a->size,
+                        scratch + part * size);
+        }
+    free(scratch);
+    const Py_ssize_t row = a->heads * a->size * (bits == BF16 ? sizeof(Bf16) : sizeof(float));
+    const Py_ssize_t end = a->offsets[a->sequences];
+    memset((char *)a->y + end * row, 0, (a->rows - end) * row);
+    return 1;
+}
+
 #else
 static int registers(void) { return 0; }
+static int multiplies_bf16(void) { return 0; }
 static void multiply(const Product *p, int bits, int threads) { (void)p, (void)bits, (void)threads; }
+static int attend(const Attention *a, int bits, int threads) { return (void)a, (void)bits, (void)threads, 1; }
 #endif
 
 static PyObject *py_registers(PyObject *self, PyObject *none)
 {
     (void)self, (void)none;
     return PyLong_FromLong(registers());
+}
+
+static PyObject *py_multiplies_bf16(PyObject *self, PyObject *none)
+{
+    (void)self, (void)none;
+    return PyBool_FromLong(multiplies_bf16());
 }
 
 static PyObject *py_multiply(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
@@ -234,9 +528,9 @@ static PyObject *py_multiply(PyObject *self, PyObject *const *arguments, Py_ssiz
         PyObject *const *fields = arguments + 2 + i * NUM_FIELDS;
         Py_ssize_t values[NUM_FIELDS - 1];
         for (int j = 0; j < NUM_FIELDS - 1; j++) values[j] = PyLong_AsSsize_t(fields[j]);
-        product[i] = (Product){(const float *)values[0], (const float *)values[1], (const float *)values[2],
-                               (const float *)values[3], (float *)values[4], values[5], values[6], values[7],
-                               (int)values[8], (const float *)values[9], (const float *)values[10],
+        product[i] = (Product){(const void *)values[0], (const void *)values[1], (const void *)values[2],
+                               (const void *)values[3], (void *)values[4], values[5], values[6], values[7],
+                               (int)values[8], (const void *)values[9], (const void *)values[10],
                                (float)PyFloat_AsDouble(fields[NUM_FIELDS - 1])};
     }
     if (PyErr_Occurred()) return NULL;
@@ -246,10 +540,40 @@ static PyObject *py_multiply(PyObject *self, PyObject *const *arguments, Py_ssiz
     Py_RETURN_NONE;
 }
 
+static PyObject *py_attend(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
+{
+    Py_ssize_t values[12];
+    (void)self;
+    if (count != 12) {
+        PyErr_SetString(PyExc_TypeError, "attend: wrong number of arguments");
+        return NULL;
+    }
+    for (int i = 0; i < 12; i++) values[i] = PyLong_AsSsize_t(arguments[i]);
+    if (PyErr_Occurred()) return NULL;
+    const Attention attention = {(const void *)values[2], (void *)values[3], (const int32_t *)values[4], values[5],
+                                 values[6], values[7], values[8], (const float *)values[9],
+                                 (const float *)values[10], (int)values[11]};
+    int ascend = attention.offsets[0] == 0 && attention.offsets[attention.sequences] <= attention.rows;
+    for (Py_ssize_t i = 0; i < attention.sequences; i++) ascend &= attention.offsets[i] <= attention.offsets[i + 1];
+    if (!ascend) {
+        PyErr_SetString(PyExc_ValueError, "offsets must ascend from 0 to at most the number of rows");
+        return NULL;
+    }
+    int enough;
+    Py_BEGIN_ALLOW_THREADS
+    enough = attend(&attention, (int)values[0], (int)values[1]);
+    Py_END_ALLOW_THREADS
+    if (!enough) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
     {"registers", py_registers, METH_NOARGS, "Return the bits of the registers that products can use; 0: none."},
+    {"multiplies_bf16", py_multiplies_bf16, METH_NOARGS, "Return whether products can be in bf16."},
     {"multiply", (PyCFunction)(void (*)(void))py_multiply, METH_FASTCALL,
-     "multiply(registers, threads, *products): the fields of each Product, one after the other."},
+     "multiply(registers or 16 for bf16, threads, *products): the fields of each Product, one after the other."},
+    {"attend", (PyCFunction)(void (*)(void))py_attend, METH_FASTCALL,
+     "attend(registers or 16 for bf16, threads, *attention): the fields of an Attention."},
     {NULL, NULL, 0, NULL},
 };
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_panels", NULL, 0, methods, NULL, NULL, NULL, NULL};

@@ -44,7 +44,7 @@ SECONDS = 60.0
 """Time after which a trial is ended."""
 
 Multiply = Callable[[Tensor, Tensor], Tensor]
-PANELS = "float32 in panels"
+PANELS = {torch.float32: "float32 in panels", torch.bfloat16: "bf16 in panels"}
 
 
 def _by_onednn(x: Tensor, weight: Tensor) -> Tensor:
@@ -79,7 +79,7 @@ def _to_panels(weight: Tensor) -> Tensor:
     """
     from unmask.support import panels
 
-    if not panels.registers():
+    if not panels.multiplies(weight.dtype):
         raise RuntimeError("there are no products in panels")
     return panels.pack(weight)
 
@@ -90,10 +90,10 @@ WAYS: Mapping[str, tuple[torch.dtype, Multiply]] = {
     "float32 by oneDNN, packed": (torch.float32, _by_onednn_packed),
     "bf16": (torch.bfloat16, linear),
     "bf16 by oneDNN, packed": (torch.bfloat16, _by_onednn_packed),
-    PANELS: (torch.float32, _in_panels),
+    **{way: (dtype, _in_panels) for dtype, way in PANELS.items()},
 }
 """Ways to compute x weight^T on a CPU: the dtype and the function of each."""
-BEFORE: Mapping[str, Callable[[Tensor], Tensor]] = {PANELS: _to_panels}
+BEFORE: Mapping[str, Callable[[Tensor], Tensor]] = dict.fromkeys(PANELS.values(), _to_panels)
 """What is done with the weight before the time is taken."""
 
 
@@ -140,13 +140,14 @@ def onednn_multiplies(dtype: torch.dtype) -> bool:
 
 
 @cache
-def panels_multiply() -> bool:
+def panels_multiply(dtype: torch.dtype) -> bool:
     """Return whether products without gradient are to be those of panels.py, unless others are faster, for few rows or
     for many: where speeds are equal, what panels compute with a product (GELU, residual connection, norm) decides."""
-    others = [way for way, (dtype, _) in WAYS.items() if dtype == torch.float32 and way != PANELS]
+    way = PANELS[dtype]
+    others = [other for other, (its_dtype, _) in WAYS.items() if its_dtype == dtype and other != way]
 
     def suffice(speeds: Mapping[str, float]) -> bool:
-        return FASTER * speeds[PANELS] > max(speeds[way] for way in others)
+        return FASTER * speeds[way] > max(speeds[other] for other in others)
 
     return suffice(products()) and suffice(products(FEW_ROWS))
 

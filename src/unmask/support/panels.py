@@ -1,7 +1,10 @@
-"""Products of float32 with matrices in panels, on processors with AVX2 or AVX-512: fastest of few rows, as of a text.
+"""Products with matrices in panels, fastest of few rows, as of a text, and attention that is computed by them.
 
-A panel holds 16 rows of a weight, column by column, as the product reads them. torch's libraries rearrange a weight for
-each product, which takes as long as a product of some 16 rows; and with few rows they use little of a second core.
+They are in float32 on processors with AVX2 or AVX-512, and in bf16 on those with AVX-512 for bf16.
+
+A panel holds 16 rows of a weight, column by column, in bf16 two columns at a time, as the product reads them. torch's
+libraries rearrange a weight for each product, which takes as long as a product of some 16 rows; and with few rows they
+use little of a second core.
 
 The products are a C extension (_panels.c), which pip compiles where there is a C compiler. Without it, and on other
 processors, `registers` is 0. Arguments of `multiply` are checked here, as the extension gets addresses.
@@ -22,7 +25,10 @@ except ImportError:  # no compiler, or torch has another library for its threads
 
 WIDE = 16
 """Rows of a weight in a panel."""
-FLOAT = torch.float32
+COLUMNS = {torch.float32: 1, torch.bfloat16: 2}
+"""Columns of a weight that lie together in a panel, by the type of its numbers."""
+BF16 = 16
+"""What _panels.c takes for bf16 in place of the size of registers."""
 
 
 @cache
@@ -31,15 +37,33 @@ def registers() -> int:
     return 0 if _panels is None else _panels.registers()
 
 
+def multiplies(dtype: torch.dtype) -> bool:
+    """Return whether there are products of such numbers here."""
+    return bool(registers()) if dtype == torch.float32 else dtype == torch.bfloat16 and _has_bf16()
+
+
+@cache
+def _has_bf16() -> bool:
+    return _panels is not None and _panels.multiplies_bf16()
+
+
 def fits(weight: Tensor) -> bool:
-    """Return whether a weight, (outputs, width), can be packed: float32 on the CPU, with full panels."""
-    return weight.is_cpu and weight.dtype == torch.float32 and not weight.shape[0] % WIDE and weight.numel() > 0
+    """Return whether a weight, (outputs, width), can be packed: float32 or bf16 on the CPU, with full panels."""
+    if not weight.is_cpu or weight.dtype not in COLUMNS or not weight.numel():
+        return False
+    return not weight.shape[0] % WIDE and not weight.shape[1] % COLUMNS[weight.dtype]
 
 
 def pack(weight: Tensor) -> Tensor:
-    """Return a weight that `fits`, (outputs, width), in panels, (outputs / 16, width, 16)."""
+    """Return a weight that `fits`, (outputs, width), in panels.
+
+    Returns:
+        (outputs / 16, width, 16), in bf16 (outputs / 16, width / 2, 32).
+    """
     outputs, width = weight.shape
-    return weight.detach().reshape(outputs // WIDE, WIDE, width).transpose(1, 2).contiguous()
+    together = COLUMNS[weight.dtype]
+    columns = weight.detach().reshape(outputs // WIDE, WIDE, width // together, together).transpose(1, 2)
+    return columns.reshape(outputs // WIDE, width // together, WIDE * together).contiguous()
 
 
 class Norm(NamedTuple):
@@ -80,12 +104,12 @@ def multiply(x: Tensor, product: Product, onto: Tensor | None = None) -> Tensor:
         (rows, outputs).
 
     Raises:
-        ValueError: an argument is not float32, not on the CPU or of another shape.
+        ValueError: arguments are not all float32 or all bf16, not on the CPU or of another shape.
     """
     x = x.contiguous()
     onto = None if onto is None else onto.contiguous()
     y = x.new_empty(len(x), _outputs(product))
-    _panels.multiply(registers(), torch.get_num_threads(), *_fields(x, product, onto, y))
+    _panels.multiply(_numbers(x), torch.get_num_threads(), *_fields(x, product, onto, y))
     return y
 
 
@@ -97,13 +121,60 @@ def transform(x: Tensor, onto: Tensor, product: Product, up: Product, down: Prod
     x, onto = x.contiguous(), onto.contiguous()
     y, inner = torch.empty_like(onto), x.new_empty(len(x), _outputs(up))
     _panels.multiply(
-        registers(),
+        _numbers(x),
         torch.get_num_threads(),
         *_fields(x, product, onto, y),
         *_fields(y, up, None, inner),
         *_fields(inner, down, y, y),  # each number is read before it is written
     )
     return y
+
+
+def attend(
+    qkv: Tensor, offsets: Tensor, heads: int, tables: tuple[Tensor, Tensor] | None = None, *, adjacent: bool = False
+) -> Tensor:
+    """Return softmax(query key^T / sqrt(head width)) value of sequences that lie one after the other; without gradient.
+
+    Nothing is padded, and sums are in float32.
+
+    Args:
+        qkv: queries, keys and values of all heads, (rows, 3 * width); after those of the sequences, others may follow.
+        offsets: where sequences begin and the last one ends, (sequences + 1,) int32.
+        heads: number of heads, whose width is a multiple of 16.
+        tables: cosine and sine of the angles by which pairs of components of queries and keys are rotated, (length of
+            the longest sequence or more, head width / 2) each, float32; None: they are not rotated.
+        adjacent: whether the components of a pair are, or one in each half.
+
+    Returns:
+        (rows, width), with 0 in rows of no sequence.
+
+    Raises:
+        ValueError: an argument has another type or shape, or offsets do not ascend up to at most the number of rows.
+        MemoryError: too little memory.
+    """
+    fits = qkv.ndim == 2 and qkv.is_cpu and qkv.is_contiguous() and multiplies(qkv.dtype)
+    if not fits or qkv.shape[1] % (3 * heads * WIDE):
+        raise ValueError("a matrix of queries, keys and values is needed, on the CPU, with heads of full panels")
+    adjacent_numbers = offsets.is_cpu and offsets.is_contiguous() and offsets.ndim == 1 and len(offsets) > 0
+    if offsets.dtype is not torch.int32 or not adjacent_numbers:
+        raise ValueError("offsets are needed, int32 on the CPU")
+    rows, width = qkv.shape[0], qkv.shape[1] // 3
+    size, longest = width // heads, 0 if tables is None else int(offsets.diff().max())
+    for table in tables or ():
+        fits = table.dtype is torch.float32 and table.is_cpu and table.is_contiguous()
+        if not fits or table.shape != (len(table), size // 2) or len(table) < longest:
+            raise ValueError(f"a table of {size // 2} angles for each position is needed, in float32 on the CPU")
+    y = qkv.new_empty(rows, width)
+    addresses = (0, 0) if tables is None else (tables[0].data_ptr(), tables[1].data_ptr())
+    matrices = qkv.data_ptr(), y.data_ptr(), offsets.data_ptr()
+    threads = torch.get_num_threads()
+    _panels.attend(_numbers(qkv), threads, *matrices, len(offsets) - 1, rows, heads, size, *addresses, adjacent)
+    return y
+
+
+def _numbers(x: Tensor) -> int:
+    """Return what _panels.c is told of a matrix's numbers: the size of registers in float32, `BF16` otherwise."""
+    return BF16 if x.dtype is torch.bfloat16 else registers()
 
 
 def _outputs(product: Product) -> int:
@@ -117,25 +188,30 @@ def _fields(x: Tensor, product: Product, onto: Tensor | None, y: Tensor) -> tupl
         ValueError: a tensor does not fit.
     """
     panels, bias, gelu, norm = product
-    packed = panels.ndim == 3 and panels.shape[2] == WIDE and panels.dtype is FLOAT
+    dtype, together = panels.dtype, COLUMNS.get(panels.dtype, 0)
+    packed = panels.ndim == 3 and panels.shape[2] == WIDE * together and multiplies(dtype)
     if not packed or not (panels.is_cpu and panels.is_contiguous()):
         raise ValueError("a weight in panels is needed, as `pack` returns it")
     if x.ndim != 2 or not x.is_contiguous() or not y.is_contiguous():
         raise ValueError("a matrix is needed")
     rows, width = x.shape
-    outputs = panels.shape[0] * WIDE
+    outputs, needed = panels.shape[0] * WIDE, panels.shape[1] * together
     scale, shift, epsilon = (None, None, 0.0) if norm is None else norm
     if norm is not None and scale is None:
-        raise ValueError("a norm needs a weight, in float32 on the CPU")
+        raise ValueError(f"a norm needs a weight, {_where(dtype)}")
     for vector in (bias, scale, shift):
         if vector is None:
             continue
-        if vector.dtype is not FLOAT or vector.shape != (outputs,) or not (vector.is_cpu and vector.is_contiguous()):
-            raise ValueError(f"a vector of {outputs} adjacent numbers is needed, in float32 on the CPU")
-    if x.dtype is not FLOAT or not x.is_cpu or panels.shape[1] != width or y.shape != (rows, outputs):
-        raise ValueError(f"a matrix {panels.shape[1]} wide is needed, in float32 on the CPU")
-    if onto is not None and (onto.dtype is not FLOAT or not onto.is_cpu or onto.shape != y.shape):
-        raise ValueError(f"a matrix to add of {rows} rows and {outputs} columns is needed, in float32 on the CPU")
+        if vector.dtype is not dtype or vector.shape != (outputs,) or not (vector.is_cpu and vector.is_contiguous()):
+            raise ValueError(f"a vector of {outputs} adjacent numbers is needed, {_where(dtype)}")
+    if x.dtype is not dtype or not x.is_cpu or needed != width or y.shape != (rows, outputs):
+        raise ValueError(f"a matrix {needed} wide is needed, {_where(dtype)}")
+    if onto is not None and (onto.dtype is not dtype or not onto.is_cpu or onto.shape != y.shape):
+        raise ValueError(f"a matrix to add of {rows} rows and {outputs} columns is needed, {_where(dtype)}")
     addresses = (0 if part is None else part.data_ptr() for part in (x, panels, bias, onto, y))
     norms = (0 if part is None else part.data_ptr() for part in (scale, shift))
     return *addresses, rows, width, outputs, gelu, *norms, epsilon
+
+
+def _where(dtype: torch.dtype) -> str:
+    return f"in {str(dtype).removeprefix('torch.')} on the CPU"

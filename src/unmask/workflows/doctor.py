@@ -23,6 +23,7 @@ from unmask.inference.engines import multiplies_signed_bytes
 from unmask.support import __version__, gpus
 from unmask.support.capabilities import (
     FEW_ROWS,
+    PANELS,
     ROWS,
     emulates_bf16,
     multiplies_bf16,
@@ -86,11 +87,13 @@ def _products() -> Iterator[tuple[str, str]]:
     for way, speed in many.items():
         yield way, f"{few[way] / 1e9:,.0f} and {speed / 1e9:,.0f} GFLOP/s" if speed else "not possible"
     choice = "oneDNN" if onednn_multiplies(torch.float32) else "torch's BLAS"
-    yield "choice in float32", f"{choice}; panels for inference" if panels_multiply() else choice
+    in_panels = {dtype: "; panels for inference" if panels_multiply(dtype) else "" for dtype in PANELS}
+    yield "choice in float32", choice + in_panels[torch.float32]
     if multiplies_bf16():
-        yield "choice in bf16", "faster than float32, and the default of training"
+        choice = "faster than float32, and the default of training"
     else:
-        yield "choice in bf16", "emulated, refused" if emulates_bf16() else "no faster than float32, only on request"
+        choice = "emulated, refused" if emulates_bf16() else "no faster than float32, only on request"
+    yield "choice in bf16", choice + in_panels[torch.bfloat16]
     if find_spec("onnxruntime") is None or find_spec("onnx") is None:
         yield "choice in int8", "not known without the extra onnx"
     else:

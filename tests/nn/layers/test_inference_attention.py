@@ -2,12 +2,15 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
+from unmask.nn.layers import fused_attention
 from unmask.nn.layers.block import choose_kernel
 from unmask.nn.layers.fused_attention import for_inference, fused, is_supported
 from unmask.nn.layers.plain_attention import AttentionSpec, plain
+from unmask.support import panels
 
 from .conftest import HEADS, LENGTHS, ROTATIONS, tokens_of
 
@@ -17,9 +20,17 @@ from .conftest import HEADS, LENGTHS, ROTATIONS, tokens_of
 @pytest.mark.parametrize("rotation", ROTATIONS, ids=["not rotated", "halves", "interleaved"])
 @pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 @pytest.mark.parametrize(("dtype", "atol"), [(torch.float32, 1e-5), (torch.bfloat16, 0.03)])
-def test_sequences_get_what_the_plain_kernel_returns(dtype, atol, causal, rotation, window, lengths, rows):
+@pytest.mark.parametrize("in_panels", [False, True], ids=["by torch", "in panels"])
+def test_sequences_get_what_the_plain_kernel_returns(
+    in_panels, dtype, atol, causal, rotation, window, lengths, rows, monkeypatch
+):
+    if in_panels and not panels.multiplies(dtype):
+        pytest.skip("there are no products in panels")
+    monkeypatch.setattr(fused_attention, "panels_multiply", lambda dtype: in_panels)
     spec, tokens = AttentionSpec(HEADS, causal=causal, rotation=rotation, window=window), tokens_of(lengths)
-    qkv = torch.randn(rows, 3 * HEADS * 8)
+    qkv = torch.randn(rows, 3 * HEADS * (panels.WIDE if in_panels else 8))
+    fits = in_panels and not causal and window in (None, 1000 if max(lengths) > 30 else window)
+    assert fused_attention._fits_panels(qkv.to(dtype), tokens, spec) == fits
     before = qkv.to(dtype)
     found = for_inference(before, tokens, spec)
     assert found.dtype == dtype and before.equal(qkv.to(dtype)), "inputs are not modified"
@@ -31,8 +42,19 @@ def test_sequences_get_what_the_plain_kernel_returns(dtype, atol, causal, rotati
 def test_padding_in_the_stream_stays_finite(window):
     (group,) = tokens_of((20, 17)).groups
     tokens = replace(tokens_of((20, 20)), groups=(replace(group, start=0, stop=40, index=None, slots=None),))
-    found = for_inference(torch.randn(40, 3 * HEADS * 8), tokens, AttentionSpec(HEADS, window=window))
-    assert found.isfinite().all()
+    for width in (8, panels.WIDE):
+        found = for_inference(torch.randn(40, 3 * HEADS * width), tokens, AttentionSpec(HEADS, window=window))
+        assert found.isfinite().all()
+
+
+def test_what_no_token_attends_to_changes_nothing():
+    tokens, unseen = tokens_of((20, 17)), np.array([3, 30])
+    tokens = replace(tokens, groups=tuple(group.without_keys(unseen) for group in tokens.groups))
+    qkv = torch.randn(37, 3 * HEADS * panels.WIDE)
+    found = for_inference(qkv, tokens, AttentionSpec(HEADS))
+    qkv[unseen] = 100
+    seen = np.delete(np.arange(37), unseen)
+    assert for_inference(qkv, tokens, AttentionSpec(HEADS))[seen].equal(found[seen])
 
 
 def test_it_is_chosen_without_gradient_where_windows_save_nothing():

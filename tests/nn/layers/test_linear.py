@@ -143,21 +143,24 @@ def test_a_layer_computes_in_few_shapes_what_it_computes_in_all(dtype, monkeypat
         torch.testing.assert_close(one, other, atol=1e-4 if dtype == torch.float32 else 0.1, rtol=1e-2)
 
 
-@pytest.mark.skipif(not panels.registers(), reason="there are no products in panels")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("outputs", [31, 32])
 @pytest.mark.parametrize("activation", [None, *ACTIVATIONS], ids=str)
-def test_for_inference_a_layer_computes_in_panels_where_they_are_faster(activation, outputs, monkeypatch):
-    monkeypatch.setattr(linear, "panels_multiply", lambda: True)
-    layer, x = Linear(48, outputs), torch.randn(7, 48)
+def test_for_inference_a_layer_computes_in_panels_where_they_are_faster(activation, outputs, dtype, monkeypatch):
+    if not panels.multiplies(dtype):
+        pytest.skip("there are no products in panels")
+    monkeypatch.setattr(linear, "panels_multiply", lambda dtype: True)
+    layer, x = Linear(48, outputs).to(dtype), torch.randn(7, 48).to(dtype)
     layer.keeps_packed = True
     expected = torch.nn.functional.linear(x.double(), layer.weight.double(), layer.bias.double())
     expected = expected if activation is None else activation(expected)
+    atol = 1e-5 if dtype == torch.float32 else 0.02
     with torch.no_grad():
-        torch.testing.assert_close(layer(x, activation).double(), expected, rtol=0, atol=1e-5)
+        torch.testing.assert_close(layer(x, activation).double(), expected, rtol=0, atol=atol)
         assert (layer.in_panels() is not None) == (outputs == 32)  # panels are full
-        other = torch.randn(7, outputs)
+        other = torch.randn(7, outputs).to(dtype)
         plus = linear.product_plus(x, linear.packed(layer.weight), other).double()
-        torch.testing.assert_close(plus, x.double() @ layer.weight.double().t() + other, rtol=0, atol=1e-5)
+        torch.testing.assert_close(plus, x.double() @ layer.weight.double().t() + other, rtol=0, atol=atol)
     assert layer.in_panels() is None and layer(x).requires_grad
 
 

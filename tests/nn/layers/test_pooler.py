@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import gelu, layer_norm
 
-from unmask.nn.layers.norm import ACTIVATIONS, NormedPooler, Pooler
+from unmask.nn.layers.pooler import ACTIVATIONS, NormedPooler, Pooler
 
 EXPECTED = {
     "tanh": torch.tanh,

@@ -21,7 +21,7 @@ from unmask.nn.layers.linear import fill_up
 if TYPE_CHECKING:
     from unmask.data.batches.tokens import Tokens
     from unmask.nn.layers.embeddings import Embeddings
-    from unmask.nn.layers.norm import NormedPooler, Pooler
+    from unmask.nn.layers.pooler import NormedPooler, Pooler
 
 Layer: TypeAlias = Block | PreNormBlock
 
@@ -74,7 +74,8 @@ class Transformer(Encoder):
         x = self.embeddings(tokens)  # (tokens, width)
         layers = {0: x} if 0 in keep.layers else {}
         count = x.shape[0]  # export knows no `len`
-        x = fill_up(x)  # (rows, width): the tokens, then rows that nothing reads
+        if self.blocks[0].attention.out.in_panels() is None:  # products in panels may have any number of rows
+            x = fill_up(x)  # (rows, width): the tokens, then rows that nothing reads
         scores: dict[int, list[Tensor]] = {}
         for number in range(1, self.num_layers + 1):
             block = self.blocks[min(number, len(self.blocks)) - 1]

@@ -33,7 +33,7 @@ from unmask.nn.layers.relative_kernels import views
 if TYPE_CHECKING:
     from unmask.data.batches.tokens import Tokens
     from unmask.nn.layers.embeddings import Embeddings
-    from unmask.nn.layers.norm import Pooler
+    from unmask.nn.layers.pooler import Pooler
 
 REMEMBERED = "remembered"
 """Name, in the state, of how many tokens of memory a stream has."""

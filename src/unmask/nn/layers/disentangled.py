@@ -22,8 +22,9 @@ from torch.nn.functional import pad
 from unmask.nn.layers.block import Block, SelfAttention, select
 from unmask.nn.layers.dropout import Dropout
 from unmask.nn.layers.linear import Linear
-from unmask.nn.layers.norm import ACTIVATIONS, LayerNorm, PoolerActivation
+from unmask.nn.layers.norm import LayerNorm
 from unmask.nn.layers.plain_attention import AttentionSpec
+from unmask.nn.layers.pooler import ACTIVATIONS, PoolerActivation
 
 if TYPE_CHECKING:
     from unmask.data.batches.groups import Group

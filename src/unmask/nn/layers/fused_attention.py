@@ -31,7 +31,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from unmask.nn.layers.dropout import draw, keep
 from unmask.nn.layers.plain_attention import AttentionSpec, attended_positions, by_heads
 from unmask.nn.layers.score_blocks import choose, pays, to_bias
-from unmask.support import gpus
+from unmask.support import gpus, panels
+from unmask.support.capabilities import panels_multiply
 
 if TYPE_CHECKING:
     from unmask.data.batches.groups import Group
@@ -430,6 +431,8 @@ def _mask(group: Group, spec: AttentionSpec, like: Tensor) -> Tensor | None:
 
 def for_inference(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
     """Compute attention; see `Kernel` and `is_supported`."""
+    if _fits_panels(qkv, tokens, spec):
+        return _in_panels(qkv, tokens, spec)
     first = tokens.groups[0]
     if first.index is None and first.stop == len(qkv):  # all tokens, such as those of a text alone
         return _attended(qkv, first, spec)
@@ -442,6 +445,26 @@ def for_inference(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
             torch.index_select(rows, 0, group.index, out=target)
     stream[tokens.groups[-1].stop :] = 0
     return stream
+
+
+def _fits_panels(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> bool:
+    """Return whether panels.py computes the attention: of all tokens of a sequence to all, of heads of full panels."""
+    if qkv.dtype not in panels.COLUMNS or qkv.shape[1] % (3 * spec.heads * panels.WIDE) or spec.causal:
+        return False
+    limited = any(
+        group.keys is not None or spec.is_local(group.longest) or (group.real is not None and group.index is None)
+        for group in tokens.groups
+    )
+    return not limited and panels_multiply(qkv.dtype)
+
+
+def _in_panels(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
+    if spec.rotation is None:
+        return panels.attend(qkv, tokens.offsets, spec.heads)
+    longest = max(group.longest for group in tokens.groups)
+    width = qkv.shape[1] // (3 * spec.heads)
+    tables = spec.rotation.tables(longest, width, qkv.new_empty(0, dtype=torch.float32))
+    return panels.attend(qkv, tokens.offsets, spec.heads, tables, adjacent=spec.rotation.interleaved)
 
 
 def _attended(qkv: Tensor, group: Group, spec: AttentionSpec) -> Tensor:

@@ -130,7 +130,7 @@ def packed(weight: Tensor) -> Tensor:
     Libraries otherwise reorder it for each product, which takes about as long as a product with 32 rows. Where neither
     panels nor oneDNN are used, the matrix itself is returned.
     """
-    if panels.fits(weight) and panels_multiply():
+    if panels.fits(weight) and panels_multiply(weight.dtype):
         return panels.pack(weight)
     if not _by_onednn(weight):
         return weight

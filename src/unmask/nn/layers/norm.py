@@ -1,20 +1,15 @@
-"""Layer normalization (Ba et al. 2016) with accurate gradients in bf16, and poolers, which return the vector of a text.
+"""Layer normalization (Ba et al. 2016) with accurate gradients in bf16.
 
 On a CPU torch sums the gradients of weight and bias in bf16: if those of a few thousand tokens have the same sign, a
 third of their sum is lost. Here the backward pass is computed in float32, which is also faster.
-
-A pooler is a dense layer on the hidden state of [CLS] (Devlin et al. 2019, section 4.1). That of ModernBERT is
-normalized and has no biases; it is its masked-LM head, and single tokens are read through it too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import gelu, silu
 
 
 class LayerNorm(nn.LayerNorm):
@@ -65,48 +60,3 @@ class _LayerNorm(torch.autograd.Function):
             grads[0].float(), x.float(), weight.shape, mean, rstd, weight.float(), shift, wanted
         )
         return *(grad if grad is None else grad.to(x.dtype) for grad in exact), None
-
-
-PoolerActivation = Literal["tanh", "gelu", "gelu_tanh", "relu", "silu"]
-ACTIVATIONS: dict[PoolerActivation, Callable[[Tensor], Tensor]] = {
-    "tanh": torch.tanh,
-    "gelu": gelu,
-    "gelu_tanh": lambda x: gelu(x, approximate="tanh"),
-    "relu": torch.relu,
-    "silu": silu,
-}
-
-
-class Pooler(nn.Linear):
-    """A dense layer with an activation: tanh in BERT, GELU or ReLU in other families.
-
-    Args:
-        width: width of the input and output.
-        activation: name of the activation.
-    """
-
-    def __init__(self, width: int, activation: PoolerActivation = "tanh") -> None:
-        super().__init__(width, width)
-        self.activation = activation
-
-    def forward(self, rows: Tensor) -> Tensor:
-        """Return the pooled vectors: (texts, width) to (texts, width)."""
-        return ACTIVATIONS[self.activation](super().forward(rows))
-
-
-class NormedPooler(nn.Module):
-    """A dense layer without bias, GELU, and LayerNorm without bias.
-
-    Args:
-        width: width of the input and output.
-        epsilon: epsilon of the LayerNorm.
-    """
-
-    def __init__(self, width: int, epsilon: float) -> None:
-        super().__init__()
-        self.dense = nn.Linear(width, width, bias=False)
-        self.norm = LayerNorm(width, epsilon, bias=False)
-
-    def forward(self, rows: Tensor) -> Tensor:
-        """Return the pooled vectors of texts or tokens: (rows, width) to (rows, width)."""
-        return self.norm(gelu(self.dense(rows)))
