@@ -27,7 +27,7 @@
 #define TALL_512 12    /* with registers of 512 bits: 24 of 32 hold sums */
 #define DEPTH 384      /* products per sum */
 #define CHUNK 36864    /* numbers of x that stay in the second-level cache */
-#define QUERIES 36      /* rows of an attention's scores at a time */
+#define QUERIES 36     /* rows of an attention's scores at a time */
 #define LEAST 524288.0 /* multiplications from which on several threads are used */
 #define BF16 16        /* in place of the bits of registers: numbers are bf16, registers have 512 bits */
 
@@ -225,24 +225,21 @@ __attribute__((target(TARGET_BF16))) static inline void store_rounded(Bf16 *y, _
 {
     _mm256_storeu_si256((__m256i *)y, (__m256i)_mm512_cvtneps_pbh(x));
 }
-/* Set `count` rows of y, from row `top` and `column` on, to a tile with what is added to it, and GELU. */
+
+/* Set rows of y, from row `top` and `column` on, to a tile with what is added to it, and GELU. */
 __attribute__((target(TARGET_BF16))) static void finish_bf16(const Product *p, float *tile, Py_ssize_t top,
                                                              Py_ssize_t count, Py_ssize_t column, int panels)
 {
-    for (int stage = 0; stage < 2; stage++) {
-        for (Py_ssize_t i = 0; i < count * panels; i++) {
-            const Py_ssize_t from = column + i % panels * WIDE, at = (top + i / panels) * p->outputs + from;
-            __m512 sum = _mm512_loadu_ps(tile + i * WIDE);
-            if (stage) {
-                store_rounded((Bf16 *)p->y + at, sum);
-                continue;
-            }
+    for (Py_ssize_t row = top; row < top + count; row++)
+        for (Py_ssize_t from = column; from < column + panels * WIDE; from += WIDE, tile += WIDE) {
+            const Py_ssize_t at = row * p->outputs + from;
+            __m512 sum = _mm512_loadu_ps(tile);
             if (p->bias) sum = _mm512_add_ps(sum, widened((const Bf16 *)p->bias + from));
             if (p->onto) sum = _mm512_add_ps(sum, widened((const Bf16 *)p->onto + at));
-            _mm512_storeu_ps(tile + i * WIDE, sum);
+            _mm512_storeu_ps(tile, sum);
+            if (p->gelu) apply_gelu(tile, 1, WIDE);
+            store_rounded((Bf16 *)p->y + at, _mm512_loadu_ps(tile));
         }
-        if (!stage && p->gelu) apply_gelu(tile, count * panels, WIDE);
-    }
 }
 
 /* Compute what `multiply_panels` does. */
