@@ -20,7 +20,7 @@ def offsets_of(lengths):
     return torch.tensor([0, *lengths]).cumsum(0).int()
 
 
-def exact(qkv, offsets, heads=HEADS, rotation=None):
+def exact(qkv, offsets, heads=HEADS, rotation=None, before=None, after=None):
     """Return the outputs in float64, one sequence at a time."""
     outputs = torch.zeros(len(qkv), qkv.shape[1] // 3, dtype=torch.float64)
     for start, stop in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
@@ -29,16 +29,20 @@ def exact(qkv, offsets, heads=HEADS, rotation=None):
         if rotation is not None and stop > start:
             tables = rotation.tables(stop - start, query.shape[-1], query)
             query, key = (rotation.rotate(x, *tables) for x in (query, key))
-        outputs[start:stop] = scaled_dot_product_attention(query, key, value).transpose(0, 1).flatten(1)
+        distances = torch.arange(stop - start) - torch.arange(stop - start)[:, None]
+        attended = torch.ones_like(distances, dtype=torch.bool)
+        attended &= distances >= -(len(qkv) if before is None else before)
+        attended &= distances <= (len(qkv) if after is None else after)
+        outputs[start:stop] = scaled_dot_product_attention(query, key, value, attended).transpose(0, 1).flatten(1)
     return outputs
 
 
-def compute(qkv, offsets, heads=HEADS, rotation=None):
+def compute(qkv, offsets, heads=HEADS, rotation=None, **seen):
     if rotation is None:
-        return panels.attend(qkv, offsets, heads)
+        return panels.attend(qkv, offsets, heads, **seen)
     longest, size = int(offsets.diff().max()), qkv.shape[1] // (3 * heads)
     tables = rotation.tables(longest, size, torch.empty(0))
-    return panels.attend(qkv, offsets, heads, tables, adjacent=rotation.interleaved)
+    return panels.attend(qkv, offsets, heads, tables, adjacent=rotation.interleaved, **seen)
 
 
 def drawn(dtype, rows, size=32, heads=HEADS):  # noqa: F811
@@ -52,20 +56,25 @@ def drawn(dtype, rows, size=32, heads=HEADS):  # noqa: F811
     heads=st.integers(1, 3),
     rotation=st.sampled_from([None, Rotation(), Rotation(interleaved=True)]),
     more=st.integers(0, 3),
+    before=st.sampled_from([None, 0, 1, 15, 16, 30, 10**12]),
+    after=st.sampled_from([None, 0, 1, 15, 16, 30, 10**12]),
 )
-def test_outputs_are_those_in_float64(dtype, lengths, size, heads, rotation, more):  # noqa: F811
+def test_outputs_are_those_in_float64(dtype, lengths, size, heads, rotation, more, **seen):  # noqa: F811
     offsets = offsets_of(lengths)
     qkv = 2 * drawn(dtype, sum(lengths) + more, size, heads)
     before = qkv.clone()
-    found = compute(qkv, offsets, heads, rotation)
+    found = compute(qkv, offsets, heads, rotation, **seen)
     assert found.dtype == dtype and qkv.equal(before), "inputs are not modified"
     assert not found[sum(lengths) :].any()
-    torch.testing.assert_close(found.double(), exact(qkv, offsets, heads, rotation), rtol=0, atol=BOUNDS[dtype])
+    expected = exact(qkv, offsets, heads, rotation, **seen)
+    torch.testing.assert_close(found.double(), expected, rtol=0, atol=BOUNDS[dtype])
 
 
-def test_a_long_sequence_is_computed_in_parts(dtype):  # noqa: F811
-    qkv, offsets = drawn(dtype, 1300), offsets_of([1300])
-    torch.testing.assert_close(compute(qkv, offsets).double(), exact(qkv, offsets), rtol=0, atol=BOUNDS[dtype])
+@pytest.mark.parametrize("window", [None, 64, 500])
+def test_a_long_sequence_is_computed_in_parts(dtype, window):  # noqa: F811
+    qkv, offsets, seen = drawn(dtype, 1300), offsets_of([1300]), {"before": window, "after": window}
+    expected = exact(qkv, offsets, **seen)
+    torch.testing.assert_close(compute(qkv, offsets, **seen).double(), expected, rtol=0, atol=BOUNDS[dtype])
 
 
 def test_threads_change_nothing(dtype, threads):  # noqa: F811
@@ -114,6 +123,9 @@ def test_wrong_arguments_are_refused(dtype):  # noqa: F811
     for wrong in ([0, 31], [0, 20, 10], [-1, 30], [0, 2**31 - 1]):
         with pytest.raises(ValueError, match="ascend"):
             panels.attend(qkv, torch.tensor(wrong, dtype=torch.int32), HEADS)
+    for seen in ({"before": -1}, {"after": -1}):
+        with pytest.raises(ValueError, match="at least 0"):
+            panels.attend(qkv, offsets, HEADS, **seen)
     table = torch.zeros(20, 16)
     for wrong in (table.double(), table[:, :8], table[:19], table.t()):
         with pytest.raises(ValueError, match="table"):

@@ -42,12 +42,14 @@ typedef struct {
     int gelu;
     const void *scale, *shift;
     float epsilon;
+    Py_ssize_t apart; /* from one panel to the next */
 } Product;
 #define NUM_FIELDS 12
 #define MOST 3 /* products per call */
 
-/* y = softmax(query key^T / sqrt(size)) value, for each head and sequence; sequences lie one after the other.
-   Pairs of components are rotated by their positions if `cosine` and `sine` are given, (longest or more, size / 2). */
+/* y = softmax(query key^T / sqrt(size)) value, for each head and sequence; sequences lie one after the other. A token
+   attends to at most `before` tokens before it and `after` after it, numbers of at most `rows`. Pairs of components are
+   rotated by their positions if `cosine` and `sine` are given, (longest or more, size / 2). */
 typedef struct {
     const void *qkv;        /* (rows, 3 * heads * size) */
     void *y;                /* (rows, heads * size) */
@@ -55,7 +57,9 @@ typedef struct {
     Py_ssize_t sequences, rows, heads, size;
     const float *cosine, *sine;
     int adjacent; /* whether the components of a pair are, or one in each half */
+    Py_ssize_t before, after;
 } Attention;
+#define ATTENTION_FIELDS 12
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
@@ -245,15 +249,14 @@ __attribute__((target(TARGET_BF16))) static void finish_bf16(const Product *p, f
 /* Compute what `multiply_panels` does. */
 static void multiply_panels_bf16(const Product *p, Py_ssize_t top, Py_ssize_t count, Py_ssize_t column, int panels)
 {
-    const Py_ssize_t blocks = (count + TALL_512 - 1) / TALL_512, apart = p->width * WIDE;
-    const Py_ssize_t fetching = fetching_blocks(blocks);
-    const Bf16 *panel = (const Bf16 *)p->panels + column * p->width, *next = panel + panels * apart;
+    const Py_ssize_t blocks = (count + TALL_512 - 1) / TALL_512, fetching = fetching_blocks(blocks);
+    const Bf16 *panel = (const Bf16 *)p->panels + column / WIDE * p->apart, *next = panel + panels * p->apart;
     float tile[TALL_512 * 2 * WIDE];
     for (Py_ssize_t block = 0; block < blocks; block++) {
         const Py_ssize_t row = top + count * block / blocks, stop = top + count * (block + 1) / blocks;
-        panels_bf16[panels - 1][stop - row]((const Bf16 *)p->x + row * p->width, p->width, panel, apart, next,
-                                            block < fetching ? fetching - 1 : PY_SSIZE_T_MAX, tile);
-        next += block < fetching ? apart / fetching : 0;
+        panels_bf16[panels - 1][stop - row]((const Bf16 *)p->x + row * p->width, p->width, panel, p->apart,
+                                            next, block < fetching ? fetching - 1 : PY_SSIZE_T_MAX, tile);
+        next += block < fetching ? p->apart / fetching : 0;
         finish_bf16(p, tile, row, stop - row, column, panels);
     }
 }
@@ -309,12 +312,12 @@ static void multiply_panels(const Product *p, int bits, Py_ssize_t top, Py_ssize
 {
     const Kernel *const kernels = bits == 512 ? panels512[panels - 1] : halves;
     const Py_ssize_t blocks = (count + tallest(bits) - 1) / tallest(bits);
-    const Py_ssize_t apart = bits == 512 ? p->width * WIDE : WIDE / 2;
+    const Py_ssize_t apart = bits == 512 ? p->apart : WIDE / 2;
     const Py_ssize_t fetching = fetching_blocks(blocks);
     for (Py_ssize_t from = 0; from < p->width; from += DEPTH) {
         const Py_ssize_t depth = p->width - from < DEPTH ? p->width - from : DEPTH;
-        const float *panel = (const float *)p->panels + column * p->width + from * WIDE;
-        const float *next = panel + (from + depth < p->width ? depth : panels * p->width - from) * WIDE;
+        const float *panel = (const float *)p->panels + column / WIDE * p->apart + from * WIDE;
+        const float *next = panel + (from + depth < p->width ? depth * WIDE : panels * p->apart - from * WIDE);
         for (Py_ssize_t block = 0; block < blocks; block++) {
             const Py_ssize_t row = top + count * block / blocks, stop = top + count * (block + 1) / blocks;
             float *y = (float *)p->y + row * p->outputs + column;
@@ -400,12 +403,13 @@ __attribute__((target("avx2,fma"))) static void rotate(float *x, const Attention
     }
 }
 
-/* Set a row of scores to e^(score - highest), 0 where it is filled up, and return the sum. */
-__attribute__((target("avx2,fma"))) static float exponentials(float *scores, Py_ssize_t length)
+/* Set `filled` scores to e^(score - highest) in [from, to) and to 0 elsewhere, and return the sum. */
+__attribute__((target("avx2,fma"))) static float exponentials(float *scores, Py_ssize_t from, Py_ssize_t to,
+                                                              Py_ssize_t filled)
 {
-    const Py_ssize_t filled = filled_up(length);
     __m256 most = _mm256_set1_ps(-INFINITY), sums = _mm256_setzero_ps();
-    for (Py_ssize_t i = length; i < filled; i++) scores[i] = -INFINITY;
+    for (Py_ssize_t i = 0; i < from; i++) scores[i] = -INFINITY;
+    for (Py_ssize_t i = to; i < filled; i++) scores[i] = -INFINITY;
     for (Py_ssize_t i = 0; i < filled; i += 8) most = _mm256_max_ps(_mm256_loadu_ps(scores + i), most);
     float lanes[8], highest = -INFINITY;
     _mm256_storeu_ps(lanes, most);
@@ -415,7 +419,8 @@ __attribute__((target("avx2,fma"))) static float exponentials(float *scores, Py_
         /* of what is not a number, the maximum is the second operand */
         _mm256_storeu_ps(scores + i, exponential(_mm256_max_ps(_mm256_set1_ps(-87), x)));
     }
-    for (Py_ssize_t i = length; i < filled; i++) scores[i] = 0;
+    for (Py_ssize_t i = 0; i < from; i++) scores[i] = 0;
+    for (Py_ssize_t i = to; i < filled; i++) scores[i] = 0;
     for (Py_ssize_t i = 0; i < filled; i += 8) sums = _mm256_add_ps(sums, _mm256_loadu_ps(scores + i));
     return total(sums);
 }
@@ -448,13 +453,20 @@ __attribute__((target("avx2,fma"))) static void attend_head(const Attention *a, 
             if (a->cosine) rotate(query, a, top + i);
             for (Py_ssize_t j = 0; j < size; j++) query[j] *= scale;
         }
+        /* keys [first, first + count) are read by some query; those that it does not attend to have probability 0 */
+        const Py_ssize_t first = top > a->before ? (top - a->before) / WIDE * WIDE : 0, last = top + rows + a->after;
+        const Py_ssize_t count = filled_up((last < length ? last : length) - first);
         const int registers = bits == BF16 ? 512 : bits;
-        multiply_all(&(Product){.x = queries, .panels = keys, .y = scores, .rows = rows, .width = size,
-                                .outputs = filled}, registers);
+        multiply_all(&(Product){.x = queries, .panels = keys + first * size, .apart = size * WIDE, .y = scores,
+                                .rows = rows, .width = size, .outputs = count}, registers);
         float sums[QUERIES];
-        for (Py_ssize_t i = 0; i < rows; i++) sums[i] = exponentials(scores + i * filled, length);
-        multiply_all(&(Product){.x = scores, .panels = values, .y = y, .rows = rows, .width = filled,
-                                .outputs = size}, registers);
+        for (Py_ssize_t i = 0, at = top - first; i < rows; i++, at++) {
+            const Py_ssize_t stop = at + a->after + 1, end = length - first;
+            const Py_ssize_t start = at > a->before ? at - a->before : 0;
+            sums[i] = exponentials(scores + i * count, start, stop < end ? stop : end, count);
+        }
+        multiply_all(&(Product){.x = scores, .panels = values + first * WIDE, .apart = filled * WIDE, .y = y,
+                                .rows = rows, .width = count, .outputs = size}, registers);
         for (Py_ssize_t i = 0; i < rows; i++) {
             const Py_ssize_t to = (start + top + i) * width + head * size;
             for (Py_ssize_t j = 0; j < size; j++) y[i * size + j] *= 1 / sums[i];
@@ -528,7 +540,7 @@ static PyObject *py_multiply(PyObject *self, PyObject *const *arguments, Py_ssiz
         product[i] = (Product){(const void *)values[0], (const void *)values[1], (const void *)values[2],
                                (const void *)values[3], (void *)values[4], values[5], values[6], values[7],
                                (int)values[8], (const void *)values[9], (const void *)values[10],
-                               (float)PyFloat_AsDouble(fields[NUM_FIELDS - 1])};
+                               (float)PyFloat_AsDouble(fields[NUM_FIELDS - 1]), values[6] * WIDE};
     }
     if (PyErr_Occurred()) return NULL;
     Py_BEGIN_ALLOW_THREADS
@@ -539,17 +551,17 @@ static PyObject *py_multiply(PyObject *self, PyObject *const *arguments, Py_ssiz
 
 static PyObject *py_attend(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
 {
-    Py_ssize_t values[12];
+    Py_ssize_t values[2 + ATTENTION_FIELDS];
     (void)self;
-    if (count != 12) {
+    if (count != 2 + ATTENTION_FIELDS) {
         PyErr_SetString(PyExc_TypeError, "attend: wrong number of arguments");
         return NULL;
     }
-    for (int i = 0; i < 12; i++) values[i] = PyLong_AsSsize_t(arguments[i]);
+    for (int i = 0; i < 2 + ATTENTION_FIELDS; i++) values[i] = PyLong_AsSsize_t(arguments[i]);
     if (PyErr_Occurred()) return NULL;
     const Attention attention = {(const void *)values[2], (void *)values[3], (const int32_t *)values[4], values[5],
                                  values[6], values[7], values[8], (const float *)values[9],
-                                 (const float *)values[10], (int)values[11]};
+                                 (const float *)values[10], (int)values[11], values[12], values[13]};
     int ascend = attention.offsets[0] == 0 && attention.offsets[attention.sequences] <= attention.rows;
     for (Py_ssize_t i = 0; i < attention.sequences; i++) ascend &= attention.offsets[i] <= attention.offsets[i + 1];
     if (!ascend) {

@@ -131,7 +131,14 @@ def transform(x: Tensor, onto: Tensor, product: Product, up: Product, down: Prod
 
 
 def attend(
-    qkv: Tensor, offsets: Tensor, heads: int, tables: tuple[Tensor, Tensor] | None = None, *, adjacent: bool = False
+    qkv: Tensor,
+    offsets: Tensor,
+    heads: int,
+    tables: tuple[Tensor, Tensor] | None = None,
+    *,
+    adjacent: bool = False,
+    before: int | None = None,
+    after: int | None = None,
 ) -> Tensor:
     """Return softmax(query key^T / sqrt(head width)) value of sequences that lie one after the other; without gradient.
 
@@ -144,12 +151,14 @@ def attend(
         tables: cosine and sine of the angles by which pairs of components of queries and keys are rotated, (length of
             the longest sequence or more, head width / 2) each, float32; None: they are not rotated.
         adjacent: whether the components of a pair are, or one in each half.
+        before, after: number of tokens before and after it that a token attends to; None: all of its sequence.
 
     Returns:
         (rows, width), with 0 in rows of no sequence.
 
     Raises:
-        ValueError: an argument has another type or shape, or offsets do not ascend up to at most the number of rows.
+        ValueError: an argument has another type or shape, offsets do not ascend up to at most the number of rows, or a
+            number of tokens is negative.
         MemoryError: too little memory.
     """
     fits = qkv.ndim == 2 and qkv.is_cpu and qkv.is_contiguous() and multiplies(qkv.dtype)
@@ -164,11 +173,14 @@ def attend(
         fits = table.dtype is torch.float32 and table.is_cpu and table.is_contiguous()
         if not fits or table.shape != (len(table), size // 2) or len(table) < longest:
             raise ValueError(f"a table of {size // 2} angles for each position is needed, in float32 on the CPU")
+    seen = [rows if number is None else min(number, rows) for number in (before, after)]
+    if min(seen) < 0:
+        raise ValueError("a token attends to itself: before and after must be at least 0")
     y = qkv.new_empty(rows, width)
     addresses = (0, 0) if tables is None else (tables[0].data_ptr(), tables[1].data_ptr())
     matrices = qkv.data_ptr(), y.data_ptr(), offsets.data_ptr()
     threads = torch.get_num_threads()
-    _panels.attend(_numbers(qkv), threads, *matrices, len(offsets) - 1, rows, heads, size, *addresses, adjacent)
+    _panels.attend(_numbers(qkv), threads, *matrices, len(offsets) - 1, rows, heads, size, *addresses, adjacent, *seen)
     return y
 
 

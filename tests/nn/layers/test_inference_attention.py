@@ -29,8 +29,7 @@ def test_sequences_get_what_the_plain_kernel_returns(
     monkeypatch.setattr(fused_attention, "panels_multiply", lambda dtype: in_panels)
     spec, tokens = AttentionSpec(HEADS, causal=causal, rotation=rotation, window=window), tokens_of(lengths)
     qkv = torch.randn(rows, 3 * HEADS * (panels.WIDE if in_panels else 8))
-    fits = in_panels and not causal and window in (None, 1000 if max(lengths) > 30 else window)
-    assert fused_attention._fits_panels(qkv.to(dtype), tokens, spec) == fits
+    assert fused_attention.fits_panels(qkv.to(dtype), tokens, spec) == in_panels
     before = qkv.to(dtype)
     found = for_inference(before, tokens, spec)
     assert found.dtype == dtype and before.equal(qkv.to(dtype)), "inputs are not modified"
@@ -66,3 +65,13 @@ def test_it_is_chosen_without_gradient_where_windows_save_nothing():
         assert choose_kernel(qkv, tokens_of((8, 500)), AttentionSpec(HEADS, window=2)) is fused
         assert choose_kernel(qkv, tokens_of((8,)), AttentionSpec(HEADS, bias=lambda *_: qkv)) is plain
     assert not is_supported(tokens_of((8,)).groups, AttentionSpec(HEADS, dropout=0.1))
+
+
+def test_in_panels_windows_of_any_size_are_supported(monkeypatch):
+    monkeypatch.setattr(fused_attention, "panels_multiply", lambda dtype: True)
+    qkv, tokens, spec = torch.zeros(508, 3 * HEADS * panels.WIDE), tokens_of((8, 500)), AttentionSpec(HEADS, window=2)
+    with torch.no_grad():
+        assert choose_kernel(qkv, tokens, spec) is for_inference
+        assert choose_kernel(qkv, tokens, replace(spec, bias=lambda *_: qkv)) is plain
+        assert choose_kernel(qkv, tokens, replace(spec, dropout=0.1)) is fused
+    assert choose_kernel(qkv, tokens, spec) is fused

@@ -37,6 +37,7 @@ from torch import Tensor, nn
 
 from unmask.nn.layers.dropout import Dropout
 from unmask.nn.layers.fused_attention import (
+    fits_panels,
     flash_supports,
     for_inference,
     fused,
@@ -76,7 +77,9 @@ def choose_kernel(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Kernel:
     if spec.bias is not None or torch.compiler.is_exporting() or not (qkv.is_cpu or qkv.is_cuda):
         return plain
     if qkv.is_cpu:
-        return for_inference if not torch.is_grad_enabled() and is_supported(tokens.groups, spec) else fused
+        if torch.is_grad_enabled():
+            return fused
+        return for_inference if fits_panels(qkv, tokens, spec) or is_supported(tokens.groups, spec) else fused
     masked = any(group.keys is not None or (group.real is not None and group.index is None) for group in tokens.groups)
     return varlen if flash_supports(qkv, spec.heads) and not masked else padded
 

@@ -431,7 +431,7 @@ def _mask(group: Group, spec: AttentionSpec, like: Tensor) -> Tensor | None:
 
 def for_inference(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
     """Compute attention; see `Kernel` and `is_supported`."""
-    if _fits_panels(qkv, tokens, spec):
+    if fits_panels(qkv, tokens, spec):
         return _in_panels(qkv, tokens, spec)
     first = tokens.groups[0]
     if first.index is None and first.stop == len(qkv):  # all tokens, such as those of a text alone
@@ -447,24 +447,22 @@ def for_inference(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
     return stream
 
 
-def _fits_panels(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> bool:
-    """Return whether panels.py computes the attention: of all tokens of a sequence to all, of heads of full panels."""
-    if qkv.dtype not in panels.COLUMNS or qkv.shape[1] % (3 * spec.heads * panels.WIDE) or spec.causal:
+def fits_panels(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> bool:
+    """Return whether `for_inference` computes the attention by panels.py: of real tokens, with heads of full panels."""
+    heads_fit = qkv.dtype in panels.COLUMNS and not qkv.shape[1] % (3 * spec.heads * panels.WIDE)
+    if not heads_fit or not _is_plain(spec) or not panels_multiply(qkv.dtype):
         return False
-    limited = any(
-        group.keys is not None or spec.is_local(group.longest) or (group.real is not None and group.index is None)
-        for group in tokens.groups
-    )
-    return not limited and panels_multiply(qkv.dtype)
+    return all(group.keys is None and (group.real is None or group.index is not None) for group in tokens.groups)
 
 
 def _in_panels(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
-    if spec.rotation is None:
-        return panels.attend(qkv, tokens.offsets, spec.heads)
-    longest = max(group.longest for group in tokens.groups)
-    width = qkv.shape[1] // (3 * spec.heads)
-    tables = spec.rotation.tables(longest, width, qkv.new_empty(0, dtype=torch.float32))
-    return panels.attend(qkv, tokens.offsets, spec.heads, tables, adjacent=spec.rotation.interleaved)
+    seen: dict[str, Any] = {"before": spec.window, "after": 0 if spec.causal else spec.window}
+    if (rotation := spec.rotation) is not None:
+        longest = max(group.longest for group in tokens.groups)
+        width = qkv.shape[1] // (3 * spec.heads)
+        tables = rotation.tables(longest, width, qkv.new_empty(0, dtype=torch.float32))
+        seen |= {"tables": tables, "adjacent": rotation.interleaved}
+    return panels.attend(qkv, tokens.offsets, spec.heads, **seen)
 
 
 def _attended(qkv: Tensor, group: Group, spec: AttentionSpec) -> Tensor:
@@ -481,5 +479,8 @@ def _attended(qkv: Tensor, group: Group, spec: AttentionSpec) -> Tensor:
 
 def is_supported(groups: tuple[Group, ...], spec: AttentionSpec) -> bool:
     """Return whether `for_inference` supports the parameters: no dropout, no bias, and no window that saves much."""
-    plain = not spec.dropout and spec.bias is None and spec.terms == 1
-    return plain and not any(pays(spec.window, group.longest) for group in groups)
+    return _is_plain(spec) and not any(pays(spec.window, group.longest) for group in groups)
+
+
+def _is_plain(spec: AttentionSpec) -> bool:
+    return not spec.dropout and spec.bias is None and spec.terms == 1
