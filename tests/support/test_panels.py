@@ -134,6 +134,40 @@ def test_norms_and_a_transformation_are_those_of_torch(dtype, rows, shift):
     torch.testing.assert_close(found.double(), expected, rtol=bound, atol=25 * bound)
 
 
+@pytest.mark.parametrize("last", [True, False], ids=["last layer", "other layers"])
+@pytest.mark.parametrize("gated", [True, False], ids=["gated", "plain"])
+@pytest.mark.parametrize("rows", [1, 26])
+def test_a_transformation_with_norms_before_products_is_that_of_torch(dtype, rows, gated, last):
+    x, weight, bias, onto = drawn(dtype, rows, 48, 32)
+    inner, more, _, _ = drawn(dtype, 96, 32, 96, seed=1)
+    back, *_ = drawn(dtype, 32, 48 if gated else 96, 1, seed=2)
+    scale, other = weight[:, 1].contiguous(), weight[:, 2].contiguous()
+    final = Norm(other, bias, 1e-3) if last else None
+    products = (
+        Product(pack(weight), bias, norm=Norm(scale, None, 1e-3)),
+        Product(pack(inner), more[:, 0].contiguous(), gelu=not gated, gated=gated),
+        Product(pack(back), bias, norm=final),
+    )
+    y = exact(x, weight, bias, onto)
+    up = exact(layer_norm(y, (32,), scale.double(), None, 1e-3), inner.double(), more[:, 0])
+    hidden = gelu(up[:, :48]) * up[:, 48:] if gated else gelu(up)
+    expected = exact(hidden, back, bias, y)
+    expected = layer_norm(expected, (32,), other.double(), bias.double(), 1e-3) if last else expected
+    found, bound = panels.transform(x, onto, *products, pre_norm=True).double(), 4 * ROUNDING[dtype]
+    torch.testing.assert_close(found, expected, rtol=bound, atol=bound * float(expected.abs().max()))
+
+
+def test_gates_are_of_whole_panels_without_gelu_or_norm_of_both_halves(dtype):
+    x, weight, bias, _ = drawn(dtype, 3, 48, 48)
+    norm = Norm(bias[:32].contiguous(), None, 1e-3)
+    for outputs, more in ((48, {}), (32, {"gelu": True}), (32, {"norm": norm})):
+        with pytest.raises(ValueError, match="a gate needs"):
+            panels.multiply(x, Product(pack(weight[:outputs]), gated=True, **more))
+    found = panels.multiply(x, Product(pack(weight[:32]), gated=True)).double()
+    inner, gate = exact(x, weight[:32]).split(16, 1)
+    torch.testing.assert_close(found, gelu(inner) * gate, rtol=4 * ROUNDING[dtype], atol=100 * ROUNDING[dtype])
+
+
 @pytest.mark.parametrize("scale", [1e37, 1e25, 1e19, 1.0])
 def test_a_variance_that_overflows_is_not_a_number(dtype, scale):
     x, weight, bias, _ = drawn(dtype, 1, 16, 32)

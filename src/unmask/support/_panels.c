@@ -33,18 +33,19 @@
 
 typedef uint16_t Bf16; /* the upper half of a float */
 
-/* y = x weight^T + bias + onto, then GELU, then LayerNorm with `scale` and `shift`; what is NULL or 0 is left out.
-   Numbers are float or Bf16. */
+/* y = x weight^T + bias + onto, then GELU, and in `normed`, which may be y, LayerNorm of that with `scale` and `shift`;
+   what is NULL or 0 is left out. Numbers are float or Bf16. */
 typedef struct {
     const void *x, *panels, *bias, *onto;
-    void *y;
-    Py_ssize_t rows, width, outputs;
-    int gelu;
+    void *y, *normed;
+    Py_ssize_t rows, stride, width, outputs; /* a row of x begins `stride` numbers after the last one */
+    int gelu;                                /* GATED: the first half of a row becomes its GELU times the second half */
     const void *scale, *shift;
     float epsilon;
     Py_ssize_t apart; /* from one panel to the next */
 } Product;
-#define NUM_FIELDS 12
+#define NUM_FIELDS 14
+#define GATED 2
 #define MOST 3 /* products per call */
 
 /* y = softmax(query key^T / sqrt(size)) value, for each head and sequence; sequences lie one after the other. A token
@@ -161,9 +162,16 @@ __attribute__((target("avx2,fma"))) static void apply_gelu(float *y, Py_ssize_t 
     }
 }
 
-/* Normalize a row to mean 0 and variance 1, in place, and scale and shift it; `width` is a multiple of 8. */
-__attribute__((target("avx2,fma"))) static void normalize(float *y, Py_ssize_t width, const float *scale,
-                                                          const float *shift, float epsilon)
+/* Set the first half of a row to its GELU times the second half. */
+__attribute__((target("avx2,fma"))) static void gate(float *y, Py_ssize_t width)
+{
+    for (Py_ssize_t i = 0; i < width / 2; i += 8)
+        _mm256_storeu_ps(y + i, _mm256_mul_ps(gelu(_mm256_loadu_ps(y + i)), _mm256_loadu_ps(y + width / 2 + i)));
+}
+
+/* Normalize a row to mean 0 and variance 1, scale and shift it; `width` is a multiple of 8. */
+__attribute__((target("avx2,fma"))) static void normalize(float *normed, const float *y, Py_ssize_t width,
+                                                          const float *scale, const float *shift, float epsilon)
 {
     __m256 sums = _mm256_setzero_ps(), squares = _mm256_setzero_ps();
     for (Py_ssize_t i = 0; i < width; i += 8) sums = _mm256_add_ps(sums, _mm256_loadu_ps(y + i));
@@ -176,9 +184,9 @@ __attribute__((target("avx2,fma"))) static void normalize(float *y, Py_ssize_t w
     /* where it overflows, its root would be taken for infinity and the row for 0 */
     const __m256 factor = _mm256_set1_ps(variance <= FLT_MAX ? 1 / sqrtf(variance + epsilon) : NAN);
     for (Py_ssize_t i = 0; i < width; i += 8) {
-        const __m256 normed = _mm256_mul_ps(_mm256_sub_ps(_mm256_loadu_ps(y + i), mean), factor);
+        const __m256 unit = _mm256_mul_ps(_mm256_sub_ps(_mm256_loadu_ps(y + i), mean), factor);
         const __m256 added = shift ? _mm256_loadu_ps(shift + i) : _mm256_setzero_ps();
-        _mm256_storeu_ps(y + i, _mm256_fmadd_ps(normed, _mm256_loadu_ps(scale + i), added));
+        _mm256_storeu_ps(normed + i, _mm256_fmadd_ps(unit, _mm256_loadu_ps(scale + i), added));
     }
 }
 
@@ -192,8 +200,8 @@ static Py_ssize_t fetching_blocks(Py_ssize_t blocks) { return blocks >= 8 ? 8 : 
 /* Set R rows of `tile` to the sums of `width` products with P panels, `apart` numbers from each other. */
 #define KERNEL_BF16(BITS, R, P)                                                                                      \
     __attribute__((target(TARGET_BF16))) static void kernel_##BITS##_##R##_##P(                                      \
-        const Bf16 *x, Py_ssize_t width, const Bf16 *panel, Py_ssize_t apart, const Bf16 *next, Py_ssize_t skip,     \
-        float *tile)                                                                                                 \
+        const Bf16 *x, Py_ssize_t stride, const Bf16 *panel, Py_ssize_t apart, Py_ssize_t width, const Bf16 *next,   \
+        Py_ssize_t skip, float *tile)                                                                                \
     {                                                                                                                \
         __m512 sums[R][P];                                                                                           \
         EACH(R) EACH_PART(P) sums[r][part] = _mm512_setzero_ps();                                                    \
@@ -206,7 +214,7 @@ static Py_ssize_t fetching_blocks(Py_ssize_t blocks) { return blocks >= 8 ? 8 : 
             }                                                                                                        \
             EACH(R) {                                                                                                \
                 int pair;                                                                                            \
-                memcpy(&pair, x + r * width + 2 * i, sizeof pair);                                                   \
+                memcpy(&pair, x + r * stride + 2 * i, sizeof pair);                                                  \
                 const __m512bh values = (__m512bh)_mm512_set1_epi32(pair);                                           \
                 EACH_PART(P) sums[r][part] = _mm512_dpbf16_ps(sums[r][part], weights[part], values);                 \
             }                                                                                                        \
@@ -214,7 +222,8 @@ static Py_ssize_t fetching_blocks(Py_ssize_t blocks) { return blocks >= 8 ? 8 : 
         EACH(R) EACH_PART(P) _mm512_storeu_ps(tile + (r * P + part) * WIDE, sums[r][part]);                          \
     }
 
-typedef void (*KernelBf16)(const Bf16 *, Py_ssize_t, const Bf16 *, Py_ssize_t, const Bf16 *, Py_ssize_t, float *);
+typedef void (*KernelBf16)(const Bf16 *, Py_ssize_t, const Bf16 *, Py_ssize_t, Py_ssize_t, const Bf16 *, Py_ssize_t,
+                           float *);
 WHOLE(KERNEL_BF16, BF16, 1)
 WHOLE(KERNEL_BF16, BF16, 2)
 static const KernelBf16 panels_bf16[][TALL_512 + 1] = {{NULL, WHOLE(NAME, BF16, 1)}, {NULL, WHOLE(NAME, BF16, 2)}};
@@ -241,7 +250,7 @@ __attribute__((target(TARGET_BF16))) static void finish_bf16(const Product *p, f
             if (p->bias) sum = _mm512_add_ps(sum, widened((const Bf16 *)p->bias + from));
             if (p->onto) sum = _mm512_add_ps(sum, widened((const Bf16 *)p->onto + at));
             _mm512_storeu_ps(tile, sum);
-            if (p->gelu) apply_gelu(tile, 1, WIDE);
+            if (p->gelu == 1) apply_gelu(tile, 1, WIDE);
             store_rounded((Bf16 *)p->y + at, _mm512_loadu_ps(tile));
         }
 }
@@ -254,7 +263,7 @@ static void multiply_panels_bf16(const Product *p, Py_ssize_t top, Py_ssize_t co
     float tile[TALL_512 * 2 * WIDE];
     for (Py_ssize_t block = 0; block < blocks; block++) {
         const Py_ssize_t row = top + count * block / blocks, stop = top + count * (block + 1) / blocks;
-        panels_bf16[panels - 1][stop - row]((const Bf16 *)p->x + row * p->width, p->width, panel, p->apart,
+        panels_bf16[panels - 1][stop - row]((const Bf16 *)p->x + row * p->stride, p->stride, panel, p->apart, p->width,
                                             next, block < fetching ? fetching - 1 : PY_SSIZE_T_MAX, tile);
         next += block < fetching ? p->apart / fetching : 0;
         finish_bf16(p, tile, row, stop - row, column, panels);
@@ -271,17 +280,22 @@ __attribute__((target(TARGET_BF16))) static void narrow(Bf16 *x, const float *wi
     for (Py_ssize_t i = 0; i < width; i += WIDE) store_rounded(x + i, _mm512_loadu_ps(wide + i));
 }
 
-/* Normalize a row of y, in float. */
-__attribute__((target(TARGET_BF16))) static void normalize_bf16(const Product *p, Py_ssize_t row)
+/* Compute what `finish_row` does, in float. */
+__attribute__((target(TARGET_BF16))) static void finish_row_bf16(const Product *p, Py_ssize_t row)
 {
     const Py_ssize_t width = p->outputs;
     Bf16 *const y = (Bf16 *)p->y + row * width;
     float wide[width], scale[width], shift[width];
     widen(wide, y, width);
+    if (p->gelu == GATED) {
+        gate(wide, width);
+        narrow(y, wide, width / 2);
+    }
+    if (!p->scale) return;
     widen(scale, p->scale, width);
     if (p->shift) widen(shift, p->shift, width);
-    normalize(wide, width, scale, p->shift ? shift : NULL, p->epsilon);
-    narrow(y, wide, width);
+    normalize(wide, wide, width, scale, p->shift ? shift : NULL, p->epsilon);
+    narrow((Bf16 *)p->normed + row * width, wide, width);
 }
 #else
 #define HAS_BF16 0
@@ -289,7 +303,7 @@ static void multiply_panels_bf16(const Product *p, Py_ssize_t top, Py_ssize_t co
 {
     (void)p, (void)top, (void)count, (void)column, (void)panels;
 }
-static void normalize_bf16(const Product *p, Py_ssize_t row) { (void)p, (void)row; }
+static void finish_row_bf16(const Product *p, Py_ssize_t row) { (void)p, (void)row; }
 static void widen(float *wide, const Bf16 *x, Py_ssize_t width) { (void)wide, (void)x, (void)width; }
 static void narrow(Bf16 *x, const float *wide, Py_ssize_t width) { (void)wide, (void)x, (void)width; }
 #endif
@@ -323,12 +337,12 @@ static void multiply_panels(const Product *p, int bits, Py_ssize_t top, Py_ssize
             float *y = (float *)p->y + row * p->outputs + column;
             const float *onto = from ? y : p->onto ? (const float *)p->onto + row * p->outputs + column : NULL;
             const float *bias = from || !p->bias ? NULL : (const float *)p->bias + column;
-            kernels[stop - row]((const float *)p->x + row * p->width + from, p->width, panel, apart, depth, next,
+            kernels[stop - row]((const float *)p->x + row * p->stride + from, p->stride, panel, apart, depth, next,
                                 block < fetching ? fetching - 1 : PY_SSIZE_T_MAX, bias, onto, y, p->outputs);
             next += block < fetching ? depth / fetching * WIDE : 0;
         }
     }
-    for (int part = 0; part < panels && p->gelu; part++)
+    for (int part = 0; part < panels && p->gelu == 1; part++)
         apply_gelu((float *)p->y + top * p->outputs + column + part * WIDE, count, p->outputs);
 }
 
@@ -338,6 +352,14 @@ static void multiply_all(const Product *p, int bits)
     const int each = bits == 512 ? 2 : 1;
     for (Py_ssize_t column = 0; column < p->outputs; column += each * WIDE)
         multiply_panels(p, bits, 0, p->rows, column, column + each * WIDE <= p->outputs ? each : 1);
+}
+
+/* Compute what needs whole rows of a product. */
+static void finish_row(const Product *p, Py_ssize_t row)
+{
+    float *const y = (float *)p->y + row * p->outputs, *const normed = (float *)p->normed + row * p->outputs;
+    if (p->gelu == GATED) gate(y, p->outputs);
+    if (p->scale) normalize(normed, y, p->outputs, p->scale, p->shift, p->epsilon);
 }
 
 static void multiply(const Product *p, int bits, int threads)
@@ -356,11 +378,11 @@ static void multiply(const Product *p, int bits, int threads)
             if (bits == BF16) multiply_panels_bf16(p, top, count, first * WIDE, together);
             else multiply_panels(p, bits, top, count, first * WIDE, together);
         }
-        if (p->scale) {
+        if (p->scale || p->gelu == GATED) {
 #pragma omp for schedule(static)
             for (Py_ssize_t row = 0; row < p->rows; row++) {
-                if (bits == BF16) normalize_bf16(p, row);
-                else normalize((float *)p->y + row * p->outputs, p->outputs, p->scale, p->shift, p->epsilon);
+                if (bits == BF16) finish_row_bf16(p, row);
+                else finish_row(p, row);
             }
         }
     }
@@ -458,7 +480,7 @@ __attribute__((target("avx2,fma"))) static void attend_head(const Attention *a, 
         const Py_ssize_t count = filled_up((last < length ? last : length) - first);
         const int registers = bits == BF16 ? 512 : bits;
         multiply_all(&(Product){.x = queries, .panels = keys + first * size, .apart = size * WIDE, .y = scores,
-                                .rows = rows, .width = size, .outputs = count}, registers);
+                                .rows = rows, .stride = size, .width = size, .outputs = count}, registers);
         float sums[QUERIES];
         for (Py_ssize_t i = 0, at = top - first; i < rows; i++, at++) {
             const Py_ssize_t stop = at + a->after + 1, end = length - first;
@@ -466,7 +488,7 @@ __attribute__((target("avx2,fma"))) static void attend_head(const Attention *a, 
             sums[i] = exponentials(scores + i * count, start, stop < end ? stop : end, count);
         }
         multiply_all(&(Product){.x = scores, .panels = values + first * WIDE, .apart = filled * WIDE, .y = y,
-                                .rows = rows, .width = count, .outputs = size}, registers);
+                                .rows = rows, .stride = count, .width = count, .outputs = size}, registers);
         for (Py_ssize_t i = 0; i < rows; i++) {
             const Py_ssize_t to = (start + top + i) * width + head * size;
             for (Py_ssize_t j = 0; j < size; j++) y[i * size + j] *= 1 / sums[i];
@@ -538,9 +560,10 @@ static PyObject *py_multiply(PyObject *self, PyObject *const *arguments, Py_ssiz
         Py_ssize_t values[NUM_FIELDS - 1];
         for (int j = 0; j < NUM_FIELDS - 1; j++) values[j] = PyLong_AsSsize_t(fields[j]);
         product[i] = (Product){(const void *)values[0], (const void *)values[1], (const void *)values[2],
-                               (const void *)values[3], (void *)values[4], values[5], values[6], values[7],
-                               (int)values[8], (const void *)values[9], (const void *)values[10],
-                               (float)PyFloat_AsDouble(fields[NUM_FIELDS - 1]), values[6] * WIDE};
+                               (const void *)values[3], (void *)values[4], (void *)values[5], values[6], values[7],
+                               values[8], values[9], (int)values[10], (const void *)values[11],
+                               (const void *)values[12], (float)PyFloat_AsDouble(fields[NUM_FIELDS - 1]),
+                               values[8] * WIDE};
     }
     if (PyErr_Occurred()) return NULL;
     Py_BEGIN_ALLOW_THREADS

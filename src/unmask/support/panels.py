@@ -82,12 +82,14 @@ class Product(NamedTuple):
         bias: (outputs,).
         gelu: whether GELU is applied, with erf to 1.5e-7.
         norm: applied after that.
+        gated: whether the first half of the outputs becomes its GELU times the second half, and is all that counts.
     """
 
     panels: Tensor
     bias: Tensor | None = None
     gelu: bool = False
     norm: Norm | None = None
+    gated: bool = False
 
 
 def multiply(x: Tensor, product: Product, onto: Tensor | None = None) -> Tensor:
@@ -109,23 +111,30 @@ def multiply(x: Tensor, product: Product, onto: Tensor | None = None) -> Tensor:
     x = x.contiguous()
     onto = None if onto is None else onto.contiguous()
     y = x.new_empty(len(x), _outputs(product))
-    _panels.multiply(_numbers(x), torch.get_num_threads(), *_fields(x, product, onto, y))
-    return y
+    _panels.multiply(_numbers(x), torch.get_num_threads(), *_fields(x, product, onto, y, y))
+    return _real(y, product)
 
 
-def transform(x: Tensor, onto: Tensor, product: Product, up: Product, down: Product) -> Tensor:
+def transform(
+    x: Tensor, onto: Tensor, product: Product, up: Product, down: Product, *, pre_norm: bool = False
+) -> Tensor:
     """Return down(up(y)) + y, where y is the first product with `onto`: what follows attention in a layer.
 
     Faster than three calls of `multiply`; arguments, result and errors are as there.
+
+    Args:
+        x, onto, product, up, down: see above.
+        pre_norm: whether the norm of the first product is that of `up`'s input alone, and y is added without it.
     """
     x, onto = x.contiguous(), onto.contiguous()
     y, inner = torch.empty_like(onto), x.new_empty(len(x), _outputs(up))
+    normed = torch.empty_like(y) if pre_norm else y
     _panels.multiply(
         _numbers(x),
         torch.get_num_threads(),
-        *_fields(x, product, onto, y),
-        *_fields(y, up, None, inner),
-        *_fields(inner, down, y, y),  # each number is read before it is written
+        *_fields(x, product, onto, y, normed),
+        *_fields(normed, up, None, inner, inner),
+        *_fields(_real(inner, up), down, y, y, y),  # each number is read before it is written
     )
     return y
 
@@ -193,21 +202,30 @@ def _outputs(product: Product) -> int:
     return product.panels.shape[0] * WIDE
 
 
-def _fields(x: Tensor, product: Product, onto: Tensor | None, y: Tensor) -> tuple[float, ...]:
+def _real(y: Tensor, product: Product) -> Tensor:
+    """Return the part of the outputs that counts."""
+    return y[:, : y.shape[1] // 2] if product.gated else y
+
+
+def _fields(x: Tensor, product: Product, onto: Tensor | None, y: Tensor, normed: Tensor) -> tuple[float, ...]:
     """Return the fields of a product in _panels.c, whose tensors must live until it is computed.
+
+    The norm, if there is one, is written to `normed`.
 
     Raises:
         ValueError: a tensor does not fit.
     """
-    panels, bias, gelu, norm = product
+    panels, bias, gelu, norm, gated = product
     dtype, together = panels.dtype, COLUMNS.get(panels.dtype, 0)
     packed = panels.ndim == 3 and panels.shape[2] == WIDE * together and multiplies(dtype)
     if not packed or not (panels.is_cpu and panels.is_contiguous()):
         raise ValueError("a weight in panels is needed, as `pack` returns it")
-    if x.ndim != 2 or not x.is_contiguous() or not y.is_contiguous():
+    if x.ndim != 2 or x.stride(1) != 1 or not y.is_contiguous():
         raise ValueError("a matrix is needed")
     rows, width = x.shape
     outputs, needed = panels.shape[0] * WIDE, panels.shape[1] * together
+    if gated and (gelu or norm is not None or outputs % (2 * WIDE)):
+        raise ValueError("a gate needs halves of whole panels, without GELU or a norm of both")
     scale, shift, epsilon = (None, None, 0.0) if norm is None else norm
     if norm is not None and scale is None:
         raise ValueError(f"a norm needs a weight, {_where(dtype)}")
@@ -220,9 +238,9 @@ def _fields(x: Tensor, product: Product, onto: Tensor | None, y: Tensor) -> tupl
         raise ValueError(f"a matrix {needed} wide is needed, {_where(dtype)}")
     if onto is not None and (onto.dtype is not dtype or not onto.is_cpu or onto.shape != y.shape):
         raise ValueError(f"a matrix to add of {rows} rows and {outputs} columns is needed, {_where(dtype)}")
-    addresses = (0 if part is None else part.data_ptr() for part in (x, panels, bias, onto, y))
+    addresses = (0 if part is None else part.data_ptr() for part in (x, panels, bias, onto, y, normed))
     norms = (0 if part is None else part.data_ptr() for part in (scale, shift))
-    return *addresses, rows, width, outputs, gelu, *norms, epsilon
+    return *addresses, rows, x.stride(0), width, outputs, 2 if gated else int(gelu), *norms, epsilon
 
 
 def _where(dtype: torch.dtype) -> str:

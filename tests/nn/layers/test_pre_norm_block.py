@@ -4,25 +4,26 @@ import pytest
 import torch
 from torch.nn.functional import gelu, layer_norm
 
-from unmask.nn.layers.block import ACTIVATIONS, GatedFeedForward, PreNormBlock, SelfAttention
+from unmask.nn.layers import linear
+from unmask.nn.layers.block import ACTIVATIONS, FeedForward, GatedFeedForward, PreNormBlock, SelfAttention
 from unmask.nn.layers.norm import LayerNorm
 from unmask.nn.layers.plain_attention import AttentionSpec
 from unmask.nn.layers.rotary import Rotation
+from unmask.support import panels
 
 from .conftest import HEADS, tokens_of
 
 WIDTH, INNER = HEADS * 8, 40
 
 
-def build(*, first=False, last=False, window=None):
+def build(*, first=False, last=False, window=None, width=WIDTH, between=None):
     def norm(present=True):
-        return LayerNorm(WIDTH, 1e-5, bias=False) if present else None
+        return LayerNorm(width, 1e-5, bias=False) if present else None
 
     spec = AttentionSpec(HEADS, 0.1, rotation=Rotation(), window=window)
-    attention = SelfAttention(WIDTH, spec, biased=False)
-    return PreNormBlock(
-        norm(not first), attention, norm(), GatedFeedForward(WIDTH, INNER, 0.1, "gelu"), norm(last), 0.1
-    )
+    attention = SelfAttention(width, spec, biased=False)
+    between = GatedFeedForward(width, INNER, 0.1, "gelu") if between is None else between
+    return PreNormBlock(norm(not first), attention, norm(), between, norm(last), 0.1)
 
 
 @pytest.mark.parametrize("first", [False, True])
@@ -44,6 +45,35 @@ def test_a_block_is_the_pre_norm_formula(first, last):
     expected = {f"{name}_norm.weight" for name in ["attention"] * (not first) + ["feed_forward"] + ["final"] * last}
     assert names == expected, "no norm has a bias"
     assert not any("bias" in name for name in block.state_dict())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("rows", [None, [0, 7]], ids=["all rows", "some rows"])
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize(
+    ("kind", "inner"),
+    [(GatedFeedForward, 48), (GatedFeedForward, 40), (FeedForward, 48)],
+    ids=["gated", "odd", "plain"],
+)
+def test_for_inference_a_block_computes_the_same_in_panels(kind, inner, activation, last, rows, dtype, monkeypatch):
+    if not panels.multiplies(dtype):
+        pytest.skip("there are no products in panels")
+    width, bound = HEADS * panels.WIDE, 1e-5 if dtype == torch.float32 else 0.05
+    between = kind(width, inner, *([0.1] if kind is GatedFeedForward else []), activation)
+    block = build(last=last, width=width, between=between).eval().to(dtype)
+    tokens, x = tokens_of((3, 5, 5)), torch.randn(13, width).to(dtype)
+    with torch.no_grad():
+        for name, weight in block.named_parameters():
+            weight.copy_(torch.randn_like(weight) * (1 if "norm" in name else 0.2))
+        rows = None if rows is None else torch.tensor(rows)
+        expected = block(x, tokens, None, rows)
+        for part in block.modules():
+            part.keeps_packed = True
+        monkeypatch.setattr(linear, "panels_multiply", lambda dtype: True)
+        assert (block._in_panels() is not None) == (activation == "gelu" and inner == 48)
+        torch.testing.assert_close(block(x, tokens, None, rows), expected, rtol=bound, atol=bound)
+    torch.testing.assert_close(block(x, tokens, None, rows), expected, rtol=bound, atol=bound)  # with gradient
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)

@@ -374,9 +374,28 @@ class PreNormBlock(nn.Module):
 
     def finish(self, read: Tensor, x: Tensor) -> Tensor:
         """Return the next layer's tokens from what the attention read, all (rows, width)."""
+        if (products := self._in_panels()) is not None:
+            return panels.transform(read, x, *products, pre_norm=True)
         x = self.dropout(self.attention.out(read), onto=x)
         x = x + self.feed_forward(self.feed_forward_norm(x))
         return x if self.final_norm is None else self.final_norm(x)
+
+    def _in_panels(self) -> tuple[panels.Product, panels.Product, panels.Product] | None:
+        """Return what `finish` computes as products, if they all are computed in panels (nn/layers/linear.py)."""
+        between, out, gated = self.feed_forward, self.attention.out, isinstance(self.feed_forward, GatedFeedForward)
+        if (of_out := out.in_panels()) is None or self.training or not is_exact_gelu(between.activation):
+            return None
+        up, down, norm, last = between.up.in_panels(), between.down.in_panels(), self.feed_forward_norm, self.final_norm
+        if up is None or down is None or isinstance(norm, RMSNorm) or isinstance(last, RMSNorm):
+            return None
+        if gated and between.down.in_features % panels.WIDE:
+            return None
+        final = None if last is None else panels.Norm(last.weight, last.bias, last.eps)
+        return (
+            panels.Product(of_out, out.bias, norm=panels.Norm(norm.weight, norm.bias, norm.eps)),
+            panels.Product(up, between.up.bias, gelu=not gated, gated=gated),
+            panels.Product(down, between.down.bias, norm=final),
+        )
 
 
 def rms_block(
