@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
+Norm: TypeAlias = LayerNorm | RMSNorm
+Products: TypeAlias = tuple[panels.Product, panels.Product, panels.Product]
 VARIANTS = 16
 """How often a function may be compiled: for layers of other structure, dtypes, and ranges of the number of tokens."""
 ACTIVATIONS: dict[Activation, Callable[[], nn.Module]] = {
@@ -297,20 +299,8 @@ class Block(nn.Module):
         x = self.attention_norm(self.dropout(self.attention.out(read), onto=x))
         return self.feed_forward_norm(self.dropout(self.feed_forward(x), onto=x))
 
-    def _in_panels(self) -> tuple[panels.Product, panels.Product, panels.Product] | None:
-        """Return what `finish` computes as products, if they all are computed in panels (nn/layers/linear.py)."""
-        between, out = self.feed_forward, self.attention.out.in_panels()
-        if out is None or not isinstance(between, FeedForward) or not is_exact_gelu(between.activation):
-            return None
-        up, down = between.up.in_panels(), between.down.in_panels()
-        if up is None or down is None or self.training:
-            return None
-        first, last = self.attention_norm, self.feed_forward_norm
-        return (
-            panels.Product(out, self.attention.out.bias, norm=panels.Norm(first.weight, first.bias, first.eps)),
-            panels.Product(up, between.up.bias, gelu=True),
-            panels.Product(down, between.down.bias, norm=panels.Norm(last.weight, last.bias, last.eps)),
-        )
+    def _in_panels(self) -> Products | None:
+        return _products(self, self.attention_norm, self.feed_forward_norm)
 
 
 class GatedFeedForward(nn.Module):
@@ -344,11 +334,11 @@ class PreNormBlock(nn.Module):
 
     def __init__(
         self,
-        attention_norm: LayerNorm | RMSNorm | None,
+        attention_norm: Norm | None,
         attention: SelfAttention,
-        feed_forward_norm: LayerNorm | RMSNorm,
+        feed_forward_norm: Norm,
         feed_forward: FeedForward | GatedFeedForward,
-        final_norm: LayerNorm | RMSNorm | None,
+        final_norm: Norm | None,
         dropout: float,
     ) -> None:
         super().__init__()
@@ -380,22 +370,8 @@ class PreNormBlock(nn.Module):
         x = x + self.feed_forward(self.feed_forward_norm(x))
         return x if self.final_norm is None else self.final_norm(x)
 
-    def _in_panels(self) -> tuple[panels.Product, panels.Product, panels.Product] | None:
-        """Return what `finish` computes as products, if they all are computed in panels (nn/layers/linear.py)."""
-        between, out, gated = self.feed_forward, self.attention.out, isinstance(self.feed_forward, GatedFeedForward)
-        if (of_out := out.in_panels()) is None or self.training or not is_exact_gelu(between.activation):
-            return None
-        up, down, norm, last = between.up.in_panels(), between.down.in_panels(), self.feed_forward_norm, self.final_norm
-        if up is None or down is None or isinstance(norm, RMSNorm) or isinstance(last, RMSNorm):
-            return None
-        if gated and between.down.in_features % panels.WIDE:
-            return None
-        final = None if last is None else panels.Norm(last.weight, last.bias, last.eps)
-        return (
-            panels.Product(of_out, out.bias, norm=panels.Norm(norm.weight, norm.bias, norm.eps)),
-            panels.Product(up, between.up.bias, gelu=not gated, gated=gated),
-            panels.Product(down, between.down.bias, norm=final),
-        )
+    def _in_panels(self) -> Products | None:
+        return _products(self, self.feed_forward_norm, self.final_norm)
 
 
 def rms_block(
@@ -413,6 +389,29 @@ def rms_block(
     norms = [RMSNorm(width, epsilon) for _ in range(2)]
     final = RMSNorm(width, epsilon) if last else None
     return PreNormBlock(norms[0], attention, norms[1], feed_forward, final, dropout)
+
+
+def _products(block: Block | PreNormBlock, first: Norm, last: Norm | None) -> Products | None:
+    """Return what `finish` computes as products, if they all are computed in panels (nn/layers/linear.py).
+
+    Args:
+        block: the layer.
+        first, last: norms of the first and the last product.
+    """
+    out, between = block.attention.out, block.feed_forward
+    if block.training or (of_out := out.in_panels()) is None or not is_exact_gelu(between.activation):
+        return None
+    gated, of_up, of_down = isinstance(between, GatedFeedForward), between.up.in_panels(), between.down.in_panels()
+    if of_up is None or of_down is None or isinstance(first, RMSNorm) or isinstance(last, RMSNorm):
+        return None
+    if gated and between.down.in_features % panels.WIDE:
+        return None
+    after = None if last is None else panels.Norm(last.weight, last.bias, last.eps)
+    return (
+        panels.Product(of_out, out.bias, norm=panels.Norm(first.weight, first.bias, first.eps)),
+        panels.Product(of_up, between.up.bias, gelu=not gated, gated=gated),
+        panels.Product(of_down, between.down.bias, norm=after),
+    )
 
 
 class GroupedQueries(nn.Module):
