@@ -1,13 +1,17 @@
-"""Where does a step's time go, in pretraining (pretrain_speed.py) and in fine-tuning (finetune_speed.py)?
+"""Where does a step's time go, in pretraining (pretrain_speed.py) and in fine-tuning (finetune_speed.py), and that of a
+text in inference (inference.py), of many in a call or of one?
 
 torch's profiler measures each kernel; the rest of the wall time is Python, numpy and the dispatcher. Each kernel
-belongs to one kind of work; an elementwise one (a product, a copy) to the part that called it.
+belongs to one kind of work; an elementwise one (a product, a copy) to the part that called it. Calls of the C
+extension, which the profiler does not see, are timed from outside.
 """
 
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -15,18 +19,23 @@ from typing import Any
 from unittest import mock
 
 import finetune_speed
+import inference
 import pretrain_speed
 import torch
 from common import add, machine, minilm, parse
 from files import sst2_files
 from pretrain_speed import Work
 
+from unmask.support import panels
 from unmask.training.loop import Trainer
 
 FINETUNING = "finetune"
+INFERENCE = ["many-float32", "many-bf16", "one-float32", "one-bf16"]
 CASES = ["mini-var-bf16-0.1", "mini-full512-bf16-0.1", "small-var-bf16-0.1", FINETUNING]
-STEPS, SEQUENCES, EXAMPLES = 10, 32, 2_000
-"""Timed steps of pretraining, their sequences, and examples of fine-tuning."""
+STEPS, SEQUENCES, EXAMPLES, TEXTS = 10, 32, 2_000, 1_000
+"""Timed steps of pretraining, their sequences, examples of fine-tuning, and texts of inference."""
+IN_PANELS = {"multiply": "products in panels, with GELU and norms", "attend": "attention in panels"}
+"""Functions of the C extension."""
 KINDS = {
     "products of matrices": ("mm", "addmm", "addmm_", "mkldnn_linear", "linear"),
     "attention's batched products": ("bmm", "baddbmm"),
@@ -55,9 +64,55 @@ def finetuning(case: str) -> tuple[float, int, int]:
     return found["seconds_per_step"], finetune_speed.WARM_STEPS, found["steps"]
 
 
+def infer(case: str) -> Iterator[dict[str, Any]]:
+    """Classify texts twice and yield the seconds per text of each kind of work, as `profile` does."""
+    number, precision = case.split("-")
+    words = inference.texts(TEXTS)
+    found = dict.fromkeys([*IN_PANELS.values(), *KINDS], 0.0)
+
+    def timed(function: Callable[..., None], kind: str, *arguments: float) -> None:
+        start = time.perf_counter()
+        function(*arguments)
+        found[kind] += (time.perf_counter() - start) / TEXTS
+
+    with tempfile.TemporaryDirectory() as folder:
+        compute = inference.engine(f"unmask {precision}", inference.build("minilm", Path(folder)), Path(folder))
+        calls = [words] if number == "many" else [[text] for text in words]
+        compute(words)
+        start = time.perf_counter()
+        for texts in calls:
+            compute(texts)
+        wall = (time.perf_counter() - start) / TEXTS
+        library = vars(panels)["_panels"]  # None, if it is not installed
+        with ExitStack() as changes:
+            for name, kind in IN_PANELS.items():
+                if function := getattr(library, name, None):
+                    changes.enter_context(mock.patch.object(library, name, partial(timed, function, kind)))
+            profiler = changes.enter_context(torch.profiler.profile())
+            for texts in calls:
+                compute(texts)
+    sum_kernels(profiler, found, TEXTS)
+    yield from shares(found, wall, "text")
+
+
+def sum_kernels(profiler: torch.profiler.profile, found: dict[str, float], number: int) -> None:
+    """Add the seconds of torch's kernels to those of each kind, divided by a number."""
+    kinds = {f"aten::{name}": kind for kind, names in KINDS.items() for name in names}
+    for event in profiler.key_averages():
+        if event.key in kinds:
+            found[kinds[event.key]] += event.self_cpu_time_total / 1e6 / number
+
+
+def shares(found: dict[str, float], wall: float, whole: str) -> Iterator[dict[str, Any]]:
+    """Yield a record for each kind of work, for what is left, and for the whole."""
+    found["all else, including Python and numpy"] = max(0.0, wall - sum(found.values()))
+    for kind, seconds in found.items():
+        yield {"kind": kind, "seconds": seconds, "share": seconds / wall}
+    yield {"kind": whole, "seconds": wall, "share": 1.0}
+
+
 def profile(run: Callable[[], tuple[float, int, int]]) -> Iterator[dict[str, Any]]:
     """Train twice and yield the seconds per step of each kind of work: of wall time, then of torch's kernels."""
-    kinds = {f"aten::{name}": kind for kind, names in KINDS.items() for name in names}
     found = dict.fromkeys(KINDS, 0.0)
     wall, warm, steps = run()
     step, taken = Trainer.step, count(1)
@@ -68,23 +123,19 @@ def profile(run: Callable[[], tuple[float, int, int]]) -> Iterator[dict[str, Any
             return step(trainer)
         with torch.profiler.profile() as profiler:
             metrics = step(trainer)
-        for event in profiler.key_averages():
-            if event.key in kinds:
-                found[kinds[event.key]] += event.self_cpu_time_total / 1e6 / steps
+        sum_kernels(profiler, found, steps)
         return metrics
 
     with mock.patch.object(Trainer, "step", observed):
         run()
-    found["all else, including Python and numpy"] = max(0.0, wall - sum(found.values()))
-    for kind, seconds in found.items():
-        yield {"kind": kind, "seconds": seconds, "share": seconds / wall}
-    yield {"kind": "step", "seconds": wall, "share": 1.0}
+    yield from shares(found, wall, "step")
 
 
 def main() -> None:
     """Profile all cases."""
-    for case in parse(__doc__, CASES).names:
-        for record in profile(partial(finetuning if case == FINETUNING else pretraining, case)):
+    for case in parse(__doc__, CASES + INFERENCE).names:
+        run = partial(finetuning if case == FINETUNING else pretraining, case)
+        for record in infer(case) if case in INFERENCE else profile(run):
             add("step_profile", {"case": case, "kind": record.pop("kind"), **machine()}, record)
 
 

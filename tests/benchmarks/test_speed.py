@@ -89,6 +89,25 @@ def test_where_the_time_of_fine_tuning_goes(benchmark_module, work, records, run
     assert set(work.micro_batches) == {(16,)}
 
 
+@pytest.mark.parametrize("case", ["many-float32", "one-float32"])
+def test_where_the_time_of_inference_goes(benchmark_module, records, run_main, monkeypatch, case):
+    module, calls = benchmark_module("step_profile"), []
+    engine = module.inference.engine
+
+    def small(name, model, folder):
+        compute = engine(name, model, folder)
+        return lambda texts: calls.append(len(texts)) or compute(texts)
+
+    monkeypatch.setitem(module.inference.SHAPES, "minilm", (1, 64, 2))
+    monkeypatch.setattr(module.inference, "engine", small)
+    monkeypatch.setattr(module, "TEXTS", 8)
+    run_main(module, case)
+    found = {one["kind"]: one for one in records("step_profile")}
+    assert found.keys() == {*module.IN_PANELS.values(), *module.KINDS, "all else, including Python and numpy", "text"}
+    assert calls == ([8, 8, 8] if case.startswith("many") else [8] + 16 * [1])
+    assert found["products of matrices"]["seconds"] + found[module.IN_PANELS["multiply"]]["seconds"] > 0
+
+
 def test_both_engines_learn_from_the_same_tokens(
     benchmark_module, work, records, run_main, corpus, tmp_path, monkeypatch
 ):
