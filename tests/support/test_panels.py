@@ -13,8 +13,8 @@ pytestmark = pytest.mark.skipif(not panels.registers(), reason="there was no com
 
 
 NUMBERS = [(256, torch.float32), (512, torch.float32), (512, torch.bfloat16)]
-ROUNDING = {torch.float32: 1e-6, torch.bfloat16: 2**-8}
-"""Largest relative error of a number that is rounded to a type, or somewhat more."""
+ROUNDING = {torch.float32: 0.0, torch.bfloat16: 2**-8}
+"""Largest relative error by which outputs are rounded; in float32 bounds are absolute."""
 
 
 @pytest.fixture(params=NUMBERS, ids=lambda numbers: f"{numbers[1]}-{numbers[0]}", autouse=True)
@@ -71,7 +71,7 @@ def test_gelu_is_that_of_torch(dtype):
 
     x = torch.linspace(-14, 14, 100_001).to(dtype)
     expected = gelu(x.double())
-    assert ((found(x) - expected).abs() <= 3e-7 + ROUNDING[dtype] * expected.abs()).all()
+    assert ((found(x) - expected).abs() <= 3e-7 * (1 + expected.abs()) + ROUNDING[dtype] * expected.abs()).all()
     edges = torch.tensor([0.0, -0.0, 1e38, -1e38, float("inf"), float("nan")]).to(dtype)
     none, infinite, unknown = 0.0, float("inf"), float("nan")  # torch's own of inf differs by processor
     expected = torch.tensor([none, none, 1e38, none, infinite, unknown]).to(dtype)
@@ -126,12 +126,13 @@ def test_norms_and_a_transformation_are_those_of_torch(dtype, rows, shift):
     first = Product(pack(weight), bias, norm=Norm(scale, other if shift else None, 1e-3))
     y = layer_norm(exact(x, weight, bias, onto), (32,), scale.double(), other.double() if shift else None, 1e-3)
     bound = 4 * ROUNDING[dtype]  # in bf16 rows are rounded before they are normalized
-    torch.testing.assert_close(panels.multiply(x, first, onto).double(), y, rtol=bound, atol=2 * bound)
+    found = panels.multiply(x, first, onto).double()
+    torch.testing.assert_close(found, y, rtol=bound, atol=2 * bound or 1e-5)
     up, down = Product(pack(inner), more[:, 0].contiguous(), gelu=True), Product(pack(inner.t().contiguous()), bias)
     hidden = gelu(exact(y, inner.double(), more[:, 0]))
     expected = exact(hidden, inner.t(), bias, y)
     found = panels.transform(x, onto, first, up, down)
-    torch.testing.assert_close(found.double(), expected, rtol=bound, atol=25 * bound)
+    torch.testing.assert_close(found.double(), expected, rtol=bound or 1e-5, atol=25 * bound or 1e-4)
 
 
 @pytest.mark.parametrize("last", [True, False], ids=["last layer", "other layers"])
@@ -153,7 +154,7 @@ def test_a_transformation_with_norms_before_products_is_that_of_torch(dtype, row
     hidden = gelu(up[:, :48]) * up[:, 48:] if gated else gelu(up)
     expected = exact(hidden, back, bias, y)
     expected = layer_norm(expected, (32,), other.double(), bias.double(), 1e-3) if last else expected
-    found, bound = panels.transform(x, onto, *products, pre_norm=True).double(), 4 * ROUNDING[dtype]
+    found, bound = panels.transform(x, onto, *products, pre_norm=True).double(), 4 * ROUNDING[dtype] or 1e-6
     torch.testing.assert_close(found, expected, rtol=bound, atol=bound * float(expected.abs().max()))
 
 
@@ -165,7 +166,9 @@ def test_gates_are_of_whole_panels_without_gelu_or_norm_of_both_halves(dtype):
             panels.multiply(x, Product(pack(weight[:outputs]), gated=True, **more))
     found = panels.multiply(x, Product(pack(weight[:32]), gated=True)).double()
     inner, gate = exact(x, weight[:32]).split(16, 1)
-    torch.testing.assert_close(found, gelu(inner) * gate, rtol=4 * ROUNDING[dtype], atol=100 * ROUNDING[dtype])
+    torch.testing.assert_close(
+        found, gelu(inner) * gate, rtol=4 * ROUNDING[dtype] or 1e-6, atol=100 * ROUNDING[dtype] or 1e-4
+    )
 
 
 @pytest.mark.parametrize("scale", [1e37, 1e25, 1e19, 1.0])
@@ -191,7 +194,7 @@ def test_wrong_arguments_are_refused(dtype):
         (x, Product(packed, norm=Norm(None, None, 1e-5)), None),
         (x, Product(packed), onto[:4]),
     ):
-        with pytest.raises(ValueError, match=r"float.* on the CPU"):
+        with pytest.raises(ValueError, match=f"in {str(dtype).removeprefix('torch.')} on the CPU"):
             panels.multiply(matrix, product, added)
     for wrong in (weight, packed.double(), packed[:, :, :8], packed.transpose(0, 1), packed[None]):
         with pytest.raises(ValueError, match="a weight in panels is needed"):
@@ -204,7 +207,7 @@ def test_wrong_arguments_are_refused(dtype):
 def test_the_comparison_notices_a_planted_fault(dtype):
     x, weight, _, _ = drawn(dtype, 9, 48, 32)
     packed = pack(weight)
-    packed[1, -1, -1] += 0.1
+    packed[1, -1, -1] += 0.01 if dtype == torch.float32 else 0.1
     found, expected = panels.multiply(x, Product(packed)).double(), exact(x, weight)
     with pytest.raises(AssertionError):
         torch.testing.assert_close(found, expected, rtol=ROUNDING[dtype], atol=1e-4)

@@ -50,17 +50,17 @@ typedef struct {
 
 /* y = softmax(query key^T / sqrt(size)) value, for each head and sequence; sequences lie one after the other. A token
    attends to at most `before` tokens before it and `after` after it, numbers of at most `rows`. Pairs of components are
-   rotated by their positions if `cosine` and `sine` are given, (longest or more, size / 2). */
+   rotated by their positions if `cosine` and `sine` are given, (positions, size / 2). */
 typedef struct {
     const void *qkv;        /* (rows, 3 * heads * size) */
     void *y;                /* (rows, heads * size) */
     const int32_t *offsets; /* (sequences + 1) */
-    Py_ssize_t sequences, rows, heads, size;
+    Py_ssize_t sequences, rows, positions, heads, size;
     const float *cosine, *sine;
     int adjacent; /* whether the components of a pair are, or one in each half */
     Py_ssize_t before, after;
 } Attention;
-#define ATTENTION_FIELDS 12
+#define ATTENTION_FIELDS 13
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
@@ -234,25 +234,34 @@ __attribute__((target(TARGET_BF16))) static inline __m512 widened(const Bf16 *x)
         _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)x)), 16));
 }
 
-__attribute__((target(TARGET_BF16))) static inline void store_rounded(Bf16 *y, __m512 x)
+__attribute__((target(TARGET_BF16))) static void widen(float *wide, const Bf16 *x, Py_ssize_t width)
 {
-    _mm256_storeu_si256((__m256i *)y, (__m256i)_mm512_cvtneps_pbh(x));
+    for (Py_ssize_t i = 0; i < width; i += WIDE) _mm512_storeu_ps(wide + i, widened(x + i));
+}
+
+__attribute__((target(TARGET_BF16))) static void narrow(Bf16 *x, const float *wide, Py_ssize_t width)
+{
+    for (Py_ssize_t i = 0; i < width; i += WIDE)
+        _mm256_storeu_si256((__m256i *)(x + i), (__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(wide + i)));
 }
 
 /* Set rows of y, from row `top` and `column` on, to a tile with what is added to it, and GELU. */
 __attribute__((target(TARGET_BF16))) static void finish_bf16(const Product *p, float *tile, Py_ssize_t top,
                                                              Py_ssize_t count, Py_ssize_t column, int panels)
 {
+    const Py_ssize_t columns = panels * WIDE;
+    float *const rows = tile;
     for (Py_ssize_t row = top; row < top + count; row++)
-        for (Py_ssize_t from = column; from < column + panels * WIDE; from += WIDE, tile += WIDE) {
-            const Py_ssize_t at = row * p->outputs + from;
+        for (Py_ssize_t from = column; from < column + columns; from += WIDE, tile += WIDE) {
             __m512 sum = _mm512_loadu_ps(tile);
             if (p->bias) sum = _mm512_add_ps(sum, widened((const Bf16 *)p->bias + from));
-            if (p->onto) sum = _mm512_add_ps(sum, widened((const Bf16 *)p->onto + at));
+            if (p->onto) sum = _mm512_add_ps(sum, widened((const Bf16 *)p->onto + row * p->outputs + from));
             _mm512_storeu_ps(tile, sum);
-            if (p->gelu == 1) apply_gelu(tile, 1, WIDE);
-            store_rounded((Bf16 *)p->y + at, _mm512_loadu_ps(tile));
         }
+    /* not in the same loop: what two registers of 256 bits have just stored cannot be loaded at once by one of 512 */
+    if (p->gelu == 1) apply_gelu(rows, count * panels, WIDE);
+    for (Py_ssize_t i = 0; i < count; i++)
+        narrow((Bf16 *)p->y + (top + i) * p->outputs + column, rows + i * columns, columns);
 }
 
 /* Compute what `multiply_panels` does. */
@@ -268,16 +277,6 @@ static void multiply_panels_bf16(const Product *p, Py_ssize_t top, Py_ssize_t co
         next += block < fetching ? p->apart / fetching : 0;
         finish_bf16(p, tile, row, stop - row, column, panels);
     }
-}
-
-__attribute__((target(TARGET_BF16))) static void widen(float *wide, const Bf16 *x, Py_ssize_t width)
-{
-    for (Py_ssize_t i = 0; i < width; i += WIDE) _mm512_storeu_ps(wide + i, widened(x + i));
-}
-
-__attribute__((target(TARGET_BF16))) static void narrow(Bf16 *x, const float *wide, Py_ssize_t width)
-{
-    for (Py_ssize_t i = 0; i < width; i += WIDE) store_rounded(x + i, _mm512_loadu_ps(wide + i));
 }
 
 /* Compute what `finish_row` does, in float. */
@@ -458,8 +457,8 @@ __attribute__((target("avx2,fma"))) static void attend_head(const Attention *a, 
     const float scale = 1 / sqrtf(size);
     for (Py_ssize_t i = 0; i < filled; i++) { /* keys and values in panels, filled up with 0 */
         const Py_ssize_t from = (start + i) * 3 * width + head * size;
-        memset(row, 0, size * sizeof *row);
         if (i < length) read_row(row, a->qkv, from + width, size, bits, ahead);
+        else memset(row, 0, size * sizeof *row);
         if (i < length && a->cosine) rotate(row, a, i);
         float *const key = keys + i / WIDE * WIDE * size + i % WIDE;
         for (Py_ssize_t j = 0; j < size; j++) key[j * WIDE] = row[j];
@@ -583,10 +582,18 @@ static PyObject *py_attend(PyObject *self, PyObject *const *arguments, Py_ssize_
     for (int i = 0; i < 2 + ATTENTION_FIELDS; i++) values[i] = PyLong_AsSsize_t(arguments[i]);
     if (PyErr_Occurred()) return NULL;
     const Attention attention = {(const void *)values[2], (void *)values[3], (const int32_t *)values[4], values[5],
-                                 values[6], values[7], values[8], (const float *)values[9],
-                                 (const float *)values[10], (int)values[11], values[12], values[13]};
-    int ascend = attention.offsets[0] == 0 && attention.offsets[attention.sequences] <= attention.rows;
-    for (Py_ssize_t i = 0; i < attention.sequences; i++) ascend &= attention.offsets[i] <= attention.offsets[i + 1];
+                                 values[6], values[7], values[8], values[9], (const float *)values[10],
+                                 (const float *)values[11], (int)values[12], values[13], values[14]};
+    int ascend = attention.offsets[0] == 0 && attention.offsets[attention.sequences] <= attention.rows, reach = 1;
+    for (Py_ssize_t i = 0; i < attention.sequences; i++) {
+        const Py_ssize_t length = (Py_ssize_t)attention.offsets[i + 1] - attention.offsets[i];
+        ascend &= length >= 0;
+        reach &= length <= attention.positions;
+    }
+    if (ascend && !reach) {
+        PyErr_SetString(PyExc_ValueError, "a table of angles for each position is needed");
+        return NULL;
+    }
     if (!ascend) {
         PyErr_SetString(PyExc_ValueError, "offsets must ascend from 0 to at most the number of rows");
         return NULL;

@@ -39,12 +39,9 @@ def registers() -> int:
 
 def multiplies(dtype: torch.dtype) -> bool:
     """Return whether there are products of such numbers here."""
-    return bool(registers()) if dtype == torch.float32 else dtype == torch.bfloat16 and _has_bf16()
-
-
-@cache
-def _has_bf16() -> bool:
-    return _panels is not None and _panels.multiplies_bf16()
+    if dtype == torch.bfloat16:
+        return _panels is not None and _panels.multiplies_bf16()
+    return dtype == torch.float32 and registers() > 0
 
 
 def fits(weight: Tensor) -> bool:
@@ -177,10 +174,10 @@ def attend(
     if offsets.dtype is not torch.int32 or not adjacent_numbers:
         raise ValueError("offsets are needed, int32 on the CPU")
     rows, width = qkv.shape[0], qkv.shape[1] // 3
-    size, longest = width // heads, 0 if tables is None else int(offsets.diff().max())
+    size, positions = width // heads, rows if tables is None else min(map(len, tables))
     for table in tables or ():
         fits = table.dtype is torch.float32 and table.is_cpu and table.is_contiguous()
-        if not fits or table.shape != (len(table), size // 2) or len(table) < longest:
+        if not fits or table.shape != (len(table), size // 2):
             raise ValueError(f"a table of {size // 2} angles for each position is needed, in float32 on the CPU")
     seen = [rows if number is None else min(number, rows) for number in (before, after)]
     if min(seen) < 0:
@@ -189,7 +186,8 @@ def attend(
     addresses = (0, 0) if tables is None else (tables[0].data_ptr(), tables[1].data_ptr())
     matrices = qkv.data_ptr(), y.data_ptr(), offsets.data_ptr()
     threads = torch.get_num_threads()
-    _panels.attend(_numbers(qkv), threads, *matrices, len(offsets) - 1, rows, heads, size, *addresses, adjacent, *seen)
+    shape = len(offsets) - 1, rows, positions, heads, size
+    _panels.attend(_numbers(qkv), threads, *matrices, *shape, *addresses, adjacent, *seen)
     return y
 
 

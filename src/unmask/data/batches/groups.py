@@ -61,6 +61,16 @@ class Group:
         """Which slots are attended to, (sequences, longest) bool; None: all."""
         return self.real if self.keys is None else self.keys
 
+    @property
+    def padded(self) -> bool:
+        """Whether the batch itself contains padding."""
+        return self.real is not None and self.index is None
+
+    @property
+    def masked(self) -> bool:
+        """Whether the batch contains what no token attends to."""
+        return self.keys is not None or self.padded
+
     def map(self, change: Change) -> Group:
         """Return a copy with `change` applied to each tensor."""
         tensors = (self.index, self.slots, self.real, self.owner, self.keys)

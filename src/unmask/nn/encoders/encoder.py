@@ -327,7 +327,7 @@ def mean_vectors(x: Tensor, tokens: Tokens) -> Tensor:
         tokens: determines the sequences.
     """
     group = tokens.groups[0]
-    if group.real is not None and group.index is None:  # padding in the stream, for export: one group
+    if group.padded:  # for export: one group
         real = group.real[..., None]
         rows = x.float().view(group.sequences, group.longest, x.shape[1])  # (sequences, longest, width)
         return torch.where(real, rows, 0).sum(1) / real.sum(1)

@@ -96,7 +96,7 @@ def pool(kind: PoolingKind, last: Tensor, tokens: Tokens, summary: Tensor) -> Te
     if kind == "mean":
         return mean_vectors(last, tokens)
     group = tokens.groups[0]
-    if group.real is not None and group.index is None:  # padding in the stream, for export: one group
+    if group.padded:  # for export: one group
         return _pool_padded(kind, last.float().view(group.sequences, group.longest, -1), group.real)
     offsets = tokens.offsets.long()
     lengths = offsets.diff()[:, None].float()  # (sequences, 1)

@@ -81,8 +81,8 @@ def choose_kernel(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Kernel:
     if qkv.is_cpu:
         if torch.is_grad_enabled():
             return fused
-        return for_inference if fits_panels(qkv, tokens, spec) or is_supported(tokens.groups, spec) else fused
-    masked = any(group.keys is not None or (group.real is not None and group.index is None) for group in tokens.groups)
+        return for_inference if is_supported(tokens.groups, spec) or fits_panels(qkv, tokens, spec) else fused
+    masked = any(group.masked for group in tokens.groups)
     return varlen if flash_supports(qkv, spec.heads) and not masked else padded
 
 

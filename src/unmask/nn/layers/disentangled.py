@@ -156,7 +156,7 @@ class Convolution(nn.Module):
         count = numbers.shape[0]
         x = x[:count]
         group = tokens.groups[0]
-        if group.real is not None and group.index is None:  # padding in the stream
+        if group.padded:
             x = x * group.real.reshape(-1, 1)
         neighbors = []
         for offset in range(-self.reach, self.reach + 1):

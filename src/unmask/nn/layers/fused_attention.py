@@ -452,7 +452,7 @@ def fits_panels(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> bool:
     heads_fit = qkv.dtype in panels.COLUMNS and not qkv.shape[1] % (3 * spec.heads * panels.WIDE)
     if not heads_fit or not _is_plain(spec) or not panels_multiply(qkv.dtype):
         return False
-    return all(group.keys is None and (group.real is None or group.index is not None) for group in tokens.groups)
+    return not any(group.masked for group in tokens.groups)
 
 
 def _in_panels(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
