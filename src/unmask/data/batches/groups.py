@@ -62,14 +62,14 @@ class Group:
         return self.real if self.keys is None else self.keys
 
     @property
-    def padded(self) -> bool:
-        """Whether the batch itself contains padding."""
-        return self.real is not None and self.index is None
+    def real_in_batch(self) -> Tensor | None:
+        """`real`, if the batch itself contains the padding; otherwise None."""
+        return self.real if self.index is None else None
 
     @property
     def masked(self) -> bool:
         """Whether the batch contains what no token attends to."""
-        return self.keys is not None or self.padded
+        return self.keys is not None or self.real_in_batch is not None
 
     def map(self, change: Change) -> Group:
         """Return a copy with `change` applied to each tensor."""

@@ -327,8 +327,8 @@ def mean_vectors(x: Tensor, tokens: Tokens) -> Tensor:
         tokens: determines the sequences.
     """
     group = tokens.groups[0]
-    if group.padded:  # for export: one group
-        real = group.real[..., None]
+    if group.real_in_batch is not None:  # for export: one group
+        real = group.real_in_batch[..., None]
         rows = x.float().view(group.sequences, group.longest, x.shape[1])  # (sequences, longest, width)
         return torch.where(real, rows, 0).sum(1) / real.sum(1)
     return torch.segment_reduce(x.float(), "mean", offsets=tokens.offsets.long(), axis=0)

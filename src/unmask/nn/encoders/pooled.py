@@ -96,8 +96,8 @@ def pool(kind: PoolingKind, last: Tensor, tokens: Tokens, summary: Tensor) -> Te
     if kind == "mean":
         return mean_vectors(last, tokens)
     group = tokens.groups[0]
-    if group.padded:  # for export: one group
-        return _pool_padded(kind, last.float().view(group.sequences, group.longest, -1), group.real)
+    if (real := group.real_in_batch) is not None:  # for export: one group
+        return _pool_padded(kind, last.float().view(group.sequences, group.longest, -1), real)
     offsets = tokens.offsets.long()
     lengths = offsets.diff()[:, None].float()  # (sequences, 1)
     if kind == "last":

@@ -123,7 +123,7 @@ class TwoStreams(Encoder):
         """Return whether the sequences of a batch are read in windows: if one is longer, and nothing is predicted."""
         size, ragged = (
             self.settings.window,
-            not any(group.padded for group in tokens.groups),
+            all(group.real_in_batch is None for group in tokens.groups),
         )
         independent = tokens.reading.order is None and tokens.reading.backward is None and ragged
         return size is not None and independent and max(group.longest for group in tokens.groups) > size

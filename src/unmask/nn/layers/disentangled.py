@@ -156,8 +156,8 @@ class Convolution(nn.Module):
         count = numbers.shape[0]
         x = x[:count]
         group = tokens.groups[0]
-        if group.padded:
-            x = x * group.real.reshape(-1, 1)
+        if (real := group.real_in_batch) is not None:
+            x = x * real.reshape(-1, 1)
         neighbors = []
         for offset in range(-self.reach, self.reach + 1):
             at = (torch.arange(count, device=x.device) + offset).clamp(min=0).clamp(max=count - 1)
