@@ -9,8 +9,10 @@
    In bf16 a panel holds pairs of columns, whose products VDPBF16PS adds to a sum in float32. A sum is rounded once,
    after bias, addition and GELU.
 
-   Attention copies the keys and values of a head and a sequence into panels of float, so that scores and outputs are
-   products like the others. The rows that the thread reads next are fetched meanwhile, as they lie far apart.
+   Attention copies the keys and values of a head and a sequence into panels, so that scores and outputs are products
+   like the others. The rows that the thread reads next are fetched meanwhile, as they lie far apart. Its backward pass
+   computes the probabilities again, and the same numbers at random, as FlashAttention does (Dao 2023, algorithm 2), so
+   that nothing of the size of the scores is stored.
 
    OpenMP's functions are those of the library that torch has loaded, so that there are no threads but torch's. */
 
@@ -42,7 +44,7 @@ typedef struct {
     int gelu;                                /* GATED: the first half of a row becomes its GELU times the second half */
     const void *scale, *shift;
     float epsilon;
-    Py_ssize_t apart; /* from one panel to the next */
+    Py_ssize_t apart, step; /* from one panel to the next, and in x from one column, or pair of columns, to the next */
 } Product;
 #define NUM_FIELDS 14
 #define GATED 2
@@ -50,7 +52,8 @@ typedef struct {
 
 /* y = softmax(query key^T / sqrt(size)) value, for each head and sequence; sequences lie one after the other. A token
    attends to at most `before` tokens before it and `after` after it, numbers of at most `rows`. Pairs of components are
-   rotated by their positions if `cosine` and `sine` are given, (positions, size / 2). */
+   rotated by their positions if `cosine` and `sine` are given, (positions, size / 2). Of 2^32 probabilities, `dropped`
+   are set to 0, and the others scaled up; `seed` determines which. */
 typedef struct {
     const void *qkv;        /* (rows, 3 * heads * size) */
     void *y;                /* (rows, heads * size) */
@@ -59,8 +62,17 @@ typedef struct {
     const float *cosine, *sine;
     int adjacent; /* whether the components of a pair are, or one in each half */
     Py_ssize_t before, after;
+    float *sums; /* (rows, heads, 2): the highest score s, and the sum of e^(score - s); NULL: they are not wanted */
+    Py_ssize_t dropped, seed;
 } Attention;
-#define ATTENTION_FIELDS 13
+#define ATTENTION_FIELDS 16
+
+/* The gradient of qkv, (rows, 3 * heads * size), given `grad`, that of y. */
+typedef struct {
+    Attention of; /* with what has been computed */
+    const void *grad;
+    void *grad_qkv;
+} Gradient;
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
@@ -79,13 +91,13 @@ typedef float Vector512 __attribute__((vector_size(64), aligned(4), may_alias));
    The registers are the two halves of a panel or, with 512 bits, up to two panels: `apart` numbers from each other. */
 #define KERNEL(BITS, R, P)                                                                                           \
     __attribute__((target(TARGET_##BITS))) static void kernel_##BITS##_##R##_##P(                                    \
-        const float *x, Py_ssize_t width, const float *panel, Py_ssize_t apart, Py_ssize_t depth, const float *next, \
-        Py_ssize_t skip, const float *bias, const float *onto, float *y, Py_ssize_t outputs)                         \
+        const float *x, Py_ssize_t stride, Py_ssize_t step, const float *panel, Py_ssize_t apart, Py_ssize_t depth,  \
+        const float *next, Py_ssize_t skip, const float *bias, const float *onto, float *y, Py_ssize_t outputs)      \
     {                                                                                                                \
         enum { LANES = BITS / 32 };                                                                                  \
         Vector##BITS sums[R][P];                                                                                     \
         EACH(R) EACH_PART(P) sums[r][part] = (Vector##BITS){0};                                                      \
-        for (Py_ssize_t i = 0; i < depth; i++, panel += WIDE) {                                                      \
+        for (Py_ssize_t i = 0; i < depth; i++, panel += WIDE, x += step) {                                           \
             Vector##BITS weights[P];                                                                                 \
             EACH_PART(P) weights[part] = *(const Vector##BITS *)(panel + part * apart);                              \
             if (!(i & skip)) {                                                                                       \
@@ -93,7 +105,7 @@ typedef float Vector512 __attribute__((vector_size(64), aligned(4), may_alias));
                 next += WIDE;                                                                                        \
             }                                                                                                        \
             EACH(R) {                                                                                                \
-                const float value = x[r * width + i];                                                                \
+                const float value = x[r * stride];                                                                   \
                 EACH_PART(P) sums[r][part] += value * weights[part];                                                 \
             }                                                                                                        \
         }                                                                                                            \
@@ -106,8 +118,8 @@ typedef float Vector512 __attribute__((vector_size(64), aligned(4), may_alias));
         }                                                                                                            \
     }
 
-typedef void (*Kernel)(const float *, Py_ssize_t, const float *, Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t,
-                       const float *, const float *, float *, Py_ssize_t);
+typedef void (*Kernel)(const float *, Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, Py_ssize_t, const float *,
+                       Py_ssize_t, const float *, const float *, float *, Py_ssize_t);
 #define HALF(MAKE, BITS, P)                                                                                          \
     MAKE(BITS, 1, P) MAKE(BITS, 2, P) MAKE(BITS, 3, P) MAKE(BITS, 4, P) MAKE(BITS, 5, P) MAKE(BITS, 6, P)
 #define WHOLE(MAKE, BITS, P)                                                                                         \
@@ -197,15 +209,15 @@ static Py_ssize_t fetching_blocks(Py_ssize_t blocks) { return blocks >= 8 ? 8 : 
 #define TARGET_BF16 "avx512f,avx512bf16"
 #define HAS_BF16 __builtin_cpu_supports("avx512bf16")
 
-/* Set R rows of `tile` to the sums of `width` products with P panels, `apart` numbers from each other. */
+/* Set R rows of y to the sums of `width` products with P panels, `apart` numbers from each other, plus `onto`. */
 #define KERNEL_BF16(BITS, R, P)                                                                                      \
     __attribute__((target(TARGET_BF16))) static void kernel_##BITS##_##R##_##P(                                      \
-        const Bf16 *x, Py_ssize_t stride, const Bf16 *panel, Py_ssize_t apart, Py_ssize_t width, const Bf16 *next,   \
-        Py_ssize_t skip, float *tile)                                                                                \
+        const Bf16 *x, Py_ssize_t stride, Py_ssize_t step, const Bf16 *panel, Py_ssize_t apart, Py_ssize_t width,    \
+        const Bf16 *next, Py_ssize_t skip, const float *onto, float *y, Py_ssize_t outputs)                          \
     {                                                                                                                \
         __m512 sums[R][P];                                                                                           \
         EACH(R) EACH_PART(P) sums[r][part] = _mm512_setzero_ps();                                                    \
-        for (Py_ssize_t i = 0; i < width / 2; i++, panel += 2 * WIDE) {                                              \
+        for (Py_ssize_t i = 0; i < width / 2; i++, panel += 2 * WIDE, x += step) {                                   \
             __m512bh weights[P];                                                                                     \
             EACH_PART(P) weights[part] = (__m512bh)_mm512_loadu_si512(panel + part * apart);                         \
             if (!(i & skip)) {                                                                                       \
@@ -214,16 +226,20 @@ static Py_ssize_t fetching_blocks(Py_ssize_t blocks) { return blocks >= 8 ? 8 : 
             }                                                                                                        \
             EACH(R) {                                                                                                \
                 int pair;                                                                                            \
-                memcpy(&pair, x + r * stride + 2 * i, sizeof pair);                                                  \
+                memcpy(&pair, x + r * stride, sizeof pair);                                                          \
                 const __m512bh values = (__m512bh)_mm512_set1_epi32(pair);                                           \
                 EACH_PART(P) sums[r][part] = _mm512_dpbf16_ps(sums[r][part], weights[part], values);                 \
             }                                                                                                        \
         }                                                                                                            \
-        EACH(R) EACH_PART(P) _mm512_storeu_ps(tile + (r * P + part) * WIDE, sums[r][part]);                          \
+        EACH(R) EACH_PART(P) {                                                                                       \
+            const Py_ssize_t at = r * outputs + part * WIDE;                                                         \
+            const __m512 more = onto ? _mm512_loadu_ps(onto + at) : _mm512_setzero_ps();                             \
+            _mm512_storeu_ps(y + at, _mm512_add_ps(sums[r][part], more));                                            \
+        }                                                                                                            \
     }
 
-typedef void (*KernelBf16)(const Bf16 *, Py_ssize_t, const Bf16 *, Py_ssize_t, Py_ssize_t, const Bf16 *, Py_ssize_t,
-                           float *);
+typedef void (*KernelBf16)(const Bf16 *, Py_ssize_t, Py_ssize_t, const Bf16 *, Py_ssize_t, Py_ssize_t, const Bf16 *,
+                           Py_ssize_t, const float *, float *, Py_ssize_t);
 WHOLE(KERNEL_BF16, BF16, 1)
 WHOLE(KERNEL_BF16, BF16, 2)
 static const KernelBf16 panels_bf16[][TALL_512 + 1] = {{NULL, WHOLE(NAME, BF16, 1)}, {NULL, WHOLE(NAME, BF16, 2)}};
@@ -272,10 +288,40 @@ static void multiply_panels_bf16(const Product *p, Py_ssize_t top, Py_ssize_t co
     float tile[TALL_512 * 2 * WIDE];
     for (Py_ssize_t block = 0; block < blocks; block++) {
         const Py_ssize_t row = top + count * block / blocks, stop = top + count * (block + 1) / blocks;
-        panels_bf16[panels - 1][stop - row]((const Bf16 *)p->x + row * p->stride, p->stride, panel, p->apart, p->width,
-                                            next, block < fetching ? fetching - 1 : PY_SSIZE_T_MAX, tile);
+        panels_bf16[panels - 1][stop - row]((const Bf16 *)p->x + row * p->stride, p->stride, 2, panel, p->apart,
+                                            p->width, next, block < fetching ? fetching - 1 : PY_SSIZE_T_MAX, NULL,
+                                            tile, panels * WIDE);
         next += block < fetching ? p->apart / fetching : 0;
         finish_bf16(p, tile, row, stop - row, column, panels);
+    }
+}
+
+/* Compute a product of bf16 in this thread, with y and `onto` in float, and neither bias, GELU nor norm. */
+static void multiply_all_bf16(const Product *p)
+{
+    const Py_ssize_t blocks = (p->rows + TALL_512 - 1) / TALL_512;
+    for (Py_ssize_t column = 0; column < p->outputs; column += 2 * WIDE) {
+        const int panels = column + WIDE < p->outputs ? 2 : 1;
+        const Bf16 *const panel = (const Bf16 *)p->panels + column / WIDE * p->apart;
+        for (Py_ssize_t block = 0; block < blocks; block++) {
+            const Py_ssize_t row = p->rows * block / blocks, stop = p->rows * (block + 1) / blocks;
+            const Py_ssize_t at = row * p->outputs + column;
+            panels_bf16[panels - 1][stop - row]((const Bf16 *)p->x + row * p->stride, p->stride, p->step, panel,
+                                                p->apart, p->width, NULL, PY_SSIZE_T_MAX,
+                                                p->onto ? (const float *)p->onto + at : NULL, (float *)p->y + at,
+                                                p->outputs);
+        }
+    }
+}
+
+/* Place numbers in the lower halves of as many pairs, or in the upper halves, without a change of the lower ones. */
+__attribute__((target(TARGET_BF16))) static inline void place_halves(uint32_t *pairs, const Bf16 *x, Py_ssize_t count,
+                                                                     int upper)
+{
+    for (Py_ssize_t i = 0; i < count; i += WIDE) {
+        __m512i halves = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(x + i)));
+        if (upper) halves = _mm512_or_si512(_mm512_slli_epi32(halves, 16), _mm512_loadu_si512(pairs + i));
+        _mm512_storeu_si512(pairs + i, halves);
     }
 }
 
@@ -301,6 +347,11 @@ __attribute__((target(TARGET_BF16))) static void finish_row_bf16(const Product *
 static void multiply_panels_bf16(const Product *p, Py_ssize_t top, Py_ssize_t count, Py_ssize_t column, int panels)
 {
     (void)p, (void)top, (void)count, (void)column, (void)panels;
+}
+static void multiply_all_bf16(const Product *p) { (void)p; }
+static void place_halves(uint32_t *pairs, const Bf16 *x, Py_ssize_t count, int upper)
+{
+    (void)pairs, (void)x, (void)count, (void)upper;
 }
 static void finish_row_bf16(const Product *p, Py_ssize_t row) { (void)p, (void)row; }
 static void widen(float *wide, const Bf16 *x, Py_ssize_t width) { (void)wide, (void)x, (void)width; }
@@ -336,7 +387,8 @@ static void multiply_panels(const Product *p, int bits, Py_ssize_t top, Py_ssize
             float *y = (float *)p->y + row * p->outputs + column;
             const float *onto = from ? y : p->onto ? (const float *)p->onto + row * p->outputs + column : NULL;
             const float *bias = from || !p->bias ? NULL : (const float *)p->bias + column;
-            kernels[stop - row]((const float *)p->x + row * p->stride + from, p->stride, panel, apart, depth, next,
+            const float *x = (const float *)p->x + row * p->stride + from * p->step;
+            kernels[stop - row](x, p->stride, p->step, panel, apart, depth, next,
                                 block < fetching ? fetching - 1 : PY_SSIZE_T_MAX, bias, onto, y, p->outputs);
             next += block < fetching ? depth / fetching * WIDE : 0;
         }
@@ -345,9 +397,13 @@ static void multiply_panels(const Product *p, int bits, Py_ssize_t top, Py_ssize
         apply_gelu((float *)p->y + top * p->outputs + column + part * WIDE, count, p->outputs);
 }
 
-/* Compute a product of float in this thread. */
+/* Compute a product of attention in this thread; y is float. */
 static void multiply_all(const Product *p, int bits)
 {
+    if (bits == BF16) {
+        multiply_all_bf16(p);
+        return;
+    }
     const int each = bits == 512 ? 2 : 1;
     for (Py_ssize_t column = 0; column < p->outputs; column += each * WIDE)
         multiply_panels(p, bits, 0, p->rows, column, column + each * WIDE <= p->outputs ? each : 1);
@@ -387,13 +443,9 @@ static void multiply(const Product *p, int bits, int threads)
     }
 }
 
-static Py_ssize_t filled_up(Py_ssize_t length) { return (length + WIDE - 1) / WIDE * WIDE; }
+static Py_ssize_t bytes_of(int bits) { return bits == BF16 ? sizeof(Bf16) : sizeof(float); }
 
-/* Return the numbers that `attend_head` needs besides, for sequences of at most this length. */
-static Py_ssize_t scratch_size(const Attention *a, Py_ssize_t longest)
-{
-    return 2 * filled_up(longest) * a->size + QUERIES * (filled_up(longest) + 2 * a->size) + a->size;
-}
+static Py_ssize_t filled_up(Py_ssize_t length) { return (length + WIDE - 1) / WIDE * WIDE; }
 
 /* Copy numbers as float; fetch those that lie `ahead` numbers after them. */
 __attribute__((target("avx2,fma"))) static inline void read_row(float *to, const void *from, Py_ssize_t start,
@@ -412,38 +464,147 @@ __attribute__((target("avx2,fma"))) static inline void read_row(float *to, const
     }
 }
 
-/* Rotate the pairs of a row. */
-__attribute__((target("avx2,fma"))) static void rotate(float *x, const Attention *a, Py_ssize_t position)
+/* Write numbers that are float as what they are in the matrix. */
+static void write_row(void *to, Py_ssize_t start, const float *from, Py_ssize_t size, int bits)
 {
+    if (bits == BF16) narrow((Bf16 *)to + start, from, size);
+    else memcpy((float *)to + start, from, size * sizeof *from);
+}
+
+/* Rotate the pairs of a row, or back. */
+__attribute__((target("avx2,fma"))) static void rotate(float *x, const Attention *a, Py_ssize_t position, int back)
+{
+    if (!a->cosine) return;
     const float *const cosine = a->cosine + position * a->size / 2, *const sine = a->sine + position * a->size / 2;
     const Py_ssize_t apart = a->adjacent ? 1 : a->size / 2, step = a->adjacent ? 2 : 1;
     for (Py_ssize_t i = 0; i < a->size / 2; i++) {
         float *const first = x + i * step, *const second = first + apart, kept = *first;
-        *first = kept * cosine[i] - *second * sine[i];
-        *second = *second * cosine[i] + kept * sine[i];
+        const float sign = back ? -sine[i] : sine[i];
+        *first = kept * cosine[i] - *second * sign;
+        *second = *second * cosine[i] + kept * sign;
     }
 }
 
-/* Set `filled` scores to e^(score - highest) in [from, to) and to 0 elsewhere, and return the sum. */
+/* Convert a row of float to what products read, in place.
+
+   Not just after it has been written: what registers of 256 bits have stored cannot be loaded at once by one of 512. */
+static void convert(float *row, Py_ssize_t size, int bits)
+{
+    if (bits == BF16) narrow((Bf16 *)row, row, size); /* each number is read before its place is written to */
+}
+
+/* Place row i in panels that multiply it as a row of a weight. */
+static void place(void *panels, const void *row, Py_ssize_t i, Py_ssize_t size, int bits)
+{
+    /* numbers of 32 bits: float, or pairs of columns in bf16 */
+    const Py_ssize_t columns = bits == BF16 ? size / 2 : size;
+    uint32_t *const column = (uint32_t *)panels + i / WIDE * WIDE * columns + i % WIDE;
+    for (Py_ssize_t j = 0; j < columns; j++) memcpy(column + j * WIDE, (const uint32_t *)row + j, sizeof *column);
+}
+
+/* Place row i in panels, `filled` rows high, that multiply it as a column of a weight. */
+static void place_across(void *panels, const void *row, Py_ssize_t i, Py_ssize_t filled, Py_ssize_t size, int bits)
+{
+    for (Py_ssize_t j = 0; j < size; j += WIDE) {
+        if (bits == BF16)
+            place_halves((uint32_t *)panels + (j / WIDE * (filled / 2) + i / 2) * WIDE, (const Bf16 *)row + j, WIDE,
+                         i % 2);
+        else memcpy((float *)panels + (j / WIDE * filled + i) * WIDE, (const float *)row + j, WIDE * sizeof(float));
+    }
+}
+
+/* Return e^(scale (score - highest)); what is not a number remains. */
+__attribute__((target("avx2,fma"))) static inline __m256 powers(const float *scores, __m256 scale, __m256 highest)
+{
+    const __m256 x = _mm256_mul_ps(_mm256_sub_ps(_mm256_loadu_ps(scores), highest), scale);
+    /* of what is not a number, the maximum is the second operand */
+    return exponential(_mm256_max_ps(_mm256_set1_ps(-87), x));
+}
+
+/* Set numbers of a row outside of [from, to) to a value. */
+static inline void set_outside(float *x, Py_ssize_t from, Py_ssize_t to, Py_ssize_t filled, float value)
+{
+    for (Py_ssize_t i = 0; i < from; i++) x[i] = value;
+    for (Py_ssize_t i = to; i < filled; i++) x[i] = value;
+}
+
+/* Set `filled` scores to e^(scale (score - highest)) in [from, to) and to 0 elsewhere; return sum and highest score. */
 __attribute__((target("avx2,fma"))) static float exponentials(float *scores, Py_ssize_t from, Py_ssize_t to,
-                                                              Py_ssize_t filled)
+                                                              Py_ssize_t filled, float scale, float *highest)
 {
     __m256 most = _mm256_set1_ps(-INFINITY), sums = _mm256_setzero_ps();
-    for (Py_ssize_t i = 0; i < from; i++) scores[i] = -INFINITY;
-    for (Py_ssize_t i = to; i < filled; i++) scores[i] = -INFINITY;
+    set_outside(scores, from, to, filled, -INFINITY);
     for (Py_ssize_t i = 0; i < filled; i += 8) most = _mm256_max_ps(_mm256_loadu_ps(scores + i), most);
-    float lanes[8], highest = -INFINITY;
+    float lanes[8];
     _mm256_storeu_ps(lanes, most);
-    for (int i = 0; i < 8; i++) highest = lanes[i] > highest ? lanes[i] : highest;
-    for (Py_ssize_t i = 0; i < filled; i += 8) {
-        const __m256 x = _mm256_sub_ps(_mm256_loadu_ps(scores + i), _mm256_set1_ps(highest));
-        /* of what is not a number, the maximum is the second operand */
-        _mm256_storeu_ps(scores + i, exponential(_mm256_max_ps(_mm256_set1_ps(-87), x)));
-    }
-    for (Py_ssize_t i = 0; i < from; i++) scores[i] = 0;
-    for (Py_ssize_t i = to; i < filled; i++) scores[i] = 0;
+    *highest = -INFINITY;
+    for (int i = 0; i < 8; i++) *highest = lanes[i] > *highest ? lanes[i] : *highest;
+    for (Py_ssize_t i = 0; i < filled; i += 8)
+        _mm256_storeu_ps(scores + i, powers(scores + i, _mm256_set1_ps(scale), _mm256_set1_ps(*highest)));
+    set_outside(scores, from, to, filled, 0);
     for (Py_ssize_t i = 0; i < filled; i += 8) sums = _mm256_add_ps(sums, _mm256_loadu_ps(scores + i));
     return total(sums);
+}
+
+/* The random numbers of a row of probabilities: any of them by its place, so that there is no state. */
+typedef struct {
+    uint32_t first, second;
+} Random;
+
+static Random random_of(const Attention *a, Py_ssize_t row, Py_ssize_t head)
+{
+    /* SplitMix64 (Steele et al. 2014) */
+    uint64_t z = (uint64_t)a->seed + (uint64_t)(row * a->heads + head + 1) * 0x9E3779B97F4A7C15u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    z ^= z >> 31;
+    return (Random){(uint32_t)z, (uint32_t)(z >> 32)};
+}
+
+/* Return 0 for eight keys from `key` on that are dropped, and `scale` for the others. */
+__attribute__((target("avx2"))) static inline __m256 kept(const Attention *a, Random random, Py_ssize_t key,
+                                                          __m256 scale)
+{
+    /* the finalizer of MurmurHash3, with another number in the middle */
+    __m256i x = _mm256_add_epi32(_mm256_set1_epi32((int)key), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    x = _mm256_add_epi32(_mm256_mullo_epi32(x, _mm256_set1_epi32((int)0x9E3779B1u)),
+                         _mm256_set1_epi32((int)random.first));
+    x = _mm256_mullo_epi32(_mm256_xor_si256(x, _mm256_srli_epi32(x, 16)), _mm256_set1_epi32((int)0x85EBCA6Bu));
+    x = _mm256_xor_si256(_mm256_xor_si256(x, _mm256_srli_epi32(x, 13)), _mm256_set1_epi32((int)random.second));
+    x = _mm256_mullo_epi32(x, _mm256_set1_epi32((int)0xC2B2AE35u));
+    x = _mm256_xor_si256(x, _mm256_srli_epi32(x, 16));
+    const __m256i sign = _mm256_set1_epi32(INT32_MIN), least = _mm256_set1_epi32((int)(uint32_t)a->dropped);
+    const __m256i below = _mm256_cmpgt_epi32(_mm256_xor_si256(least, sign), _mm256_xor_si256(x, sign));
+    return _mm256_andnot_ps(_mm256_castsi256_ps(below), scale);
+}
+
+static float scale_of(const Attention *a) { return (float)(1 / (1 - (double)a->dropped / 4294967296.0)); }
+
+/* The scores that some queries have: of keys [first, first + count), those of the sequence that any of them attends to,
+   filled up. */
+typedef struct {
+    Py_ssize_t first, count;
+} Reach;
+
+static Reach reach_of(const Attention *a, Py_ssize_t length, Py_ssize_t top, Py_ssize_t rows)
+{
+    const Py_ssize_t first = top > a->before ? (top - a->before) / WIDE * WIDE : 0, last = top + rows + a->after;
+    return (Reach){first, filled_up((last < length ? last : length) - first)};
+}
+
+/* Set [from, to) to the scores that a query attends to. */
+static void limits(const Attention *a, Py_ssize_t length, Reach reach, Py_ssize_t query, Py_ssize_t *from,
+                   Py_ssize_t *to)
+{
+    const Py_ssize_t at = query - reach.first, stop = at + a->after + 1, end = length - reach.first;
+    *from = at > a->before ? at - a->before : 0;
+    *to = stop < end ? stop : end;
+}
+
+/* Return the floats that `attend_head` needs besides, for sequences of at most this length. */
+static Py_ssize_t scratch_size(const Attention *a, Py_ssize_t longest)
+{
+    return 2 * filled_up(longest) * a->size + QUERIES * (filled_up(longest) + 2 * a->size) + a->size;
 }
 
 /* Compute a head's attention in the sequence [start, start + length); `ahead` is as for `read_row`. */
@@ -451,55 +612,199 @@ __attribute__((target("avx2,fma"))) static void attend_head(const Attention *a, 
                                                             Py_ssize_t length, Py_ssize_t head, Py_ssize_t ahead,
                                                             float *scratch)
 {
-    const Py_ssize_t size = a->size, width = a->heads * size, filled = filled_up(length);
+    const Py_ssize_t size = a->size, width = a->heads * size, filled = filled_up(length), bytes = bytes_of(bits);
     float *const keys = scratch, *const values = keys + filled * size, *const row = values + filled * size;
     float *const queries = row + size, *const scores = queries + QUERIES * size, *const y = scores + QUERIES * filled;
     const float scale = 1 / sqrtf(size);
     for (Py_ssize_t i = 0; i < filled; i++) { /* keys and values in panels, filled up with 0 */
         const Py_ssize_t from = (start + i) * 3 * width + head * size;
-        if (i < length) read_row(row, a->qkv, from + width, size, bits, ahead);
-        else memset(row, 0, size * sizeof *row);
-        if (i < length && a->cosine) rotate(row, a, i);
-        float *const key = keys + i / WIDE * WIDE * size + i % WIDE;
-        for (Py_ssize_t j = 0; j < size; j++) key[j * WIDE] = row[j];
-        if (i < length) read_row(row, a->qkv, from + 2 * width, size, bits, ahead);
-        for (Py_ssize_t j = 0; j < size; j += 8)
-            _mm256_storeu_ps(values + (j / WIDE * filled + i) * WIDE + j % WIDE, _mm256_loadu_ps(row + j));
+        if (i < length) {
+            read_row(row, a->qkv, from + width, size, bits, ahead);
+            rotate(row, a, i, 0);
+            convert(row, size, bits);
+        } else memset(row, 0, size * sizeof *row);
+        place(keys, row, i, size, bits);
+        if (i < length) {
+            read_row(row, a->qkv, from + 2 * width, size, bits, ahead);
+            convert(row, size, bits);
+        }
+        place_across(values, row, i, filled, size, bits);
     }
     for (Py_ssize_t top = 0; top < length; top += QUERIES) {
         const Py_ssize_t rows = length - top < QUERIES ? length - top : QUERIES;
         for (Py_ssize_t i = 0; i < rows; i++) {
             float *const query = queries + i * size;
             read_row(query, a->qkv, (start + top + i) * 3 * width + head * size, size, bits, ahead);
-            if (a->cosine) rotate(query, a, top + i);
-            for (Py_ssize_t j = 0; j < size; j++) query[j] *= scale;
+            rotate(query, a, top + i, 0);
+            convert(query, size, bits);
         }
-        /* keys [first, first + count) are read by some query; those that it does not attend to have probability 0 */
-        const Py_ssize_t first = top > a->before ? (top - a->before) / WIDE * WIDE : 0, last = top + rows + a->after;
-        const Py_ssize_t count = filled_up((last < length ? last : length) - first);
-        const int registers = bits == BF16 ? 512 : bits;
-        multiply_all(&(Product){.x = queries, .panels = keys + first * size, .apart = size * WIDE, .y = scores,
-                                .rows = rows, .stride = size, .width = size, .outputs = count}, registers);
-        float sums[QUERIES];
-        for (Py_ssize_t i = 0, at = top - first; i < rows; i++, at++) {
-            const Py_ssize_t stop = at + a->after + 1, end = length - first;
-            const Py_ssize_t start = at > a->before ? at - a->before : 0;
-            sums[i] = exponentials(scores + i * count, start, stop < end ? stop : end, count);
-        }
-        multiply_all(&(Product){.x = scores, .panels = values + first * WIDE, .apart = filled * WIDE, .y = y,
-                                .rows = rows, .stride = count, .width = count, .outputs = size}, registers);
+        const Reach reach = reach_of(a, length, top, rows);
+        multiply_all(&(Product){.x = queries, .panels = (char *)keys + reach.first * size * bytes,
+                                .apart = size * WIDE, .y = scores, .rows = rows, .stride = size * sizeof(float) / bytes,
+                                .step = sizeof(float) / bytes, .width = size, .outputs = reach.count}, bits);
+        float factors[QUERIES];
         for (Py_ssize_t i = 0; i < rows; i++) {
-            const Py_ssize_t to = (start + top + i) * width + head * size;
-            for (Py_ssize_t j = 0; j < size; j++) y[i * size + j] *= 1 / sums[i];
-            if (bits == BF16) narrow((Bf16 *)a->y + to, y + i * size, size);
-            else for (Py_ssize_t j = 0; j < size; j++) ((float *)a->y)[to + j] = y[i * size + j];
+            float *const x = scores + i * reach.count, highest;
+            const Py_ssize_t query = start + top + i;
+            Py_ssize_t from, to;
+            limits(a, length, reach, top + i, &from, &to);
+            const float sum = exponentials(x, from, to, reach.count, scale, &highest);
+            factors[i] = 1 / sum;
+            if (a->sums) {
+                float *const sums = a->sums + 2 * (query * a->heads + head);
+                sums[0] = highest, sums[1] = sum;
+            }
+            if (a->dropped) {
+                const Random random = random_of(a, query, head);
+                const __m256 share = _mm256_set1_ps(scale_of(a));
+                for (Py_ssize_t j = 0; j < reach.count; j += 8) {
+                    const __m256 factor = kept(a, random, reach.first + j, share);
+                    _mm256_storeu_ps(x + j, _mm256_mul_ps(_mm256_loadu_ps(x + j), factor));
+                }
+            }
         }
+        for (Py_ssize_t i = 0; i < rows; i++) convert(scores + i * reach.count, reach.count, bits);
+        multiply_all(&(Product){.x = scores, .panels = (char *)values + reach.first * WIDE * bytes,
+                                .apart = filled * WIDE, .y = y, .rows = rows,
+                                .stride = reach.count * sizeof(float) / bytes, .step = sizeof(float) / bytes,
+                                .width = reach.count, .outputs = size}, bits);
+        for (Py_ssize_t i = 0; i < rows; i++)
+            for (Py_ssize_t j = 0; j < size; j++) y[i * size + j] *= factors[i];
+        for (Py_ssize_t i = 0; i < rows; i++)
+            write_row(a->y, (start + top + i) * width + head * size, y + i * size, size, bits);
     }
 }
 
-/* Return whether there was enough memory. */
-static int attend(const Attention *a, int bits, int threads)
+/* Return the floats that `attend_head_back` needs besides. */
+static Py_ssize_t scratch_size_back(const Attention *a, Py_ssize_t longest)
 {
+    return 5 * filled_up(longest) * a->size + QUERIES * (4 * filled_up(longest) + 5 * a->size) + a->size;
+}
+
+/* Compute the gradients of a head's queries, keys and values in a sequence; arguments are as for `attend_head`. */
+__attribute__((target("avx2,fma"))) static void attend_head_back(const Gradient *g, int bits, Py_ssize_t start,
+                                                                 Py_ssize_t length, Py_ssize_t head, Py_ssize_t ahead,
+                                                                 float *scratch)
+{
+    const Attention *const a = &g->of;
+    const Py_ssize_t size = a->size, width = a->heads * size, filled = filled_up(length), whole = filled * size;
+    const Py_ssize_t bytes = bytes_of(bits), step = sizeof(float) / bytes;
+    const float scale = 1 / sqrtf(size);
+    /* keys as rows and as columns of a weight, values as rows; the sums of their gradients */
+    float *const keys = scratch, *const across = keys + whole, *const values = across + whole;
+    float *const of_keys = values + whole, *const of_values = of_keys + whole, *const row = of_values + whole;
+    float *const queries = row + size, *const queries_across = queries + QUERIES * size;
+    float *const grads = queries_across + QUERIES * size, *const grads_across = grads + QUERIES * size;
+    float *const of_queries = grads_across + QUERIES * size;
+    float *const probabilities = of_queries + QUERIES * size, *const scores = probabilities + QUERIES * filled;
+    /* the same, as numbers that products read down a column */
+    float *const down = scores + QUERIES * filled, *const scores_down = down + QUERIES * filled;
+    for (Py_ssize_t i = 0; i < filled; i++) {
+        const Py_ssize_t from = (start + i) * 3 * width + head * size;
+        if (i < length) {
+            read_row(row, a->qkv, from + width, size, bits, ahead);
+            rotate(row, a, i, 0);
+            convert(row, size, bits);
+        } else memset(row, 0, size * sizeof *row);
+        place(keys, row, i, size, bits);
+        place_across(across, row, i, filled, size, bits);
+        if (i < length) {
+            read_row(row, a->qkv, from + 2 * width, size, bits, ahead);
+            convert(row, size, bits);
+        }
+        place(values, row, i, size, bits);
+    }
+    memset(of_keys, 0, 2 * whole * sizeof *of_keys);
+    for (Py_ssize_t top = 0; top < length; top += QUERIES) {
+        const Py_ssize_t rows = length - top < QUERIES ? length - top : QUERIES, even = rows + rows % 2;
+        float together[QUERIES]; /* products of outputs and their gradients */
+        for (Py_ssize_t i = 0; i < rows; i++) {
+            const Py_ssize_t token = start + top + i;
+            float *const query = queries + i * size, *const grad = grads + i * size;
+            read_row(query, a->qkv, token * 3 * width + head * size, size, bits, ahead);
+            rotate(query, a, top + i, 0);
+            convert(query, size, bits);
+            place_across(queries_across, query, i, even, size, bits);
+            read_row(row, a->y, token * width + head * size, size, bits, ahead);
+            read_row(grad, g->grad, token * width + head * size, size, bits, ahead);
+            __m256 sums = _mm256_setzero_ps();
+            for (Py_ssize_t j = 0; j < size; j += 8)
+                sums = _mm256_fmadd_ps(_mm256_loadu_ps(row + j), _mm256_loadu_ps(grad + j), sums);
+            together[i] = total(sums);
+            convert(grad, size, bits);
+            place_across(grads_across, grad, i, even, size, bits);
+        }
+        const Reach reach = reach_of(a, length, top, rows);
+        const Py_ssize_t count = reach.count, offset = reach.first * size;
+        const Product product = {.apart = size * WIDE, .rows = rows, .stride = size * step, .step = step,
+                                 .width = size, .outputs = count};
+        Product of_scores = product, of_grads = product;
+        of_scores.x = queries, of_scores.panels = (char *)keys + offset * bytes, of_scores.y = probabilities;
+        of_grads.x = grads, of_grads.panels = (char *)values + offset * bytes, of_grads.y = scores;
+        multiply_all(&of_scores, bits);
+        multiply_all(&of_grads, bits);
+        for (Py_ssize_t i = 0; i < rows; i++) {
+            float *const p = probabilities + i * count, *const of_score = scores + i * count;
+            const Py_ssize_t token = start + top + i;
+            const float *const sums = a->sums + 2 * (token * a->heads + head);
+            const __m256 highest = _mm256_set1_ps(sums[0]), inverse = _mm256_set1_ps(1 / sums[1]);
+            const __m256 share = _mm256_set1_ps(scale_of(a)), same = _mm256_set1_ps(together[i]);
+            const Random random = random_of(a, token, head);
+            Py_ssize_t from, to;
+            limits(a, length, reach, top + i, &from, &to);
+            for (Py_ssize_t j = 0; j < count; j += 8) {
+                const __m256 x = _mm256_mul_ps(powers(p + j, _mm256_set1_ps(scale), highest), inverse);
+                const __m256 factor = a->dropped ? kept(a, random, reach.first + j, share) : share;
+                const __m256 grad = _mm256_fmsub_ps(_mm256_loadu_ps(of_score + j), factor, same);
+                _mm256_storeu_ps(p + j, _mm256_mul_ps(x, factor));
+                _mm256_storeu_ps(of_score + j, _mm256_mul_ps(x, grad));
+            }
+            set_outside(p, from, to, count, 0);
+            set_outside(of_score, from, to, count, 0);
+        }
+        for (Py_ssize_t i = 0; i < rows && bits == BF16; i++) {
+            float *const p = probabilities + i * count, *const of_score = scores + i * count;
+            convert(p, count, bits);
+            convert(of_score, count, bits);
+            place_halves((uint32_t *)down + i / 2 * count, (Bf16 *)p, count, i % 2);
+            place_halves((uint32_t *)scores_down + i / 2 * count, (Bf16 *)of_score, count, i % 2);
+        }
+        multiply_all(&(Product){.x = scores, .panels = (char *)across + reach.first * WIDE * bytes,
+                                .apart = filled * WIDE, .y = of_queries, .rows = rows, .stride = count * step,
+                                .step = step, .width = count, .outputs = size}, bits);
+        const Product downward = {.apart = even * WIDE, .rows = count, .stride = step, .step = count * step,
+                                  .width = bits == BF16 ? even : rows, .outputs = size};
+        Product to_keys = downward, to_values = downward;
+        to_keys.x = bits == BF16 ? scores_down : scores, to_keys.panels = queries_across;
+        to_keys.onto = to_keys.y = of_keys + offset;
+        to_values.x = bits == BF16 ? down : probabilities, to_values.panels = grads_across;
+        to_values.onto = to_values.y = of_values + offset;
+        multiply_all(&to_keys, bits);
+        multiply_all(&to_values, bits);
+        for (Py_ssize_t i = 0; i < rows; i++) {
+            float *const of_query = of_queries + i * size;
+            for (Py_ssize_t j = 0; j < size; j++) of_query[j] *= scale;
+            rotate(of_query, a, top + i, 1);
+        }
+        for (Py_ssize_t i = 0; i < rows; i++)
+            write_row(g->grad_qkv, (start + top + i) * 3 * width + head * size, of_queries + i * size, size, bits);
+    }
+    for (Py_ssize_t i = 0; i < length; i++) {
+        float *const of_key = of_keys + i * size;
+        for (Py_ssize_t j = 0; j < size; j++) of_key[j] *= scale;
+        rotate(of_key, a, i, 1);
+    }
+    for (Py_ssize_t i = 0; i < length; i++) {
+        const Py_ssize_t to = (start + i) * 3 * width + head * size;
+        write_row(g->grad_qkv, to + width, of_keys + i * size, size, bits);
+        write_row(g->grad_qkv, to + 2 * width, of_values + i * size, size, bits);
+    }
+}
+
+/* Compute attention, or its gradient if `back`; return whether there was enough memory. */
+static int attend(const Gradient *g, int back, int bits, int threads)
+{
+    const Attention *const a = &g->of;
     Py_ssize_t longest = 0;
     double scores = 0;
     for (Py_ssize_t i = 0; i < a->sequences; i++) {
@@ -507,21 +812,23 @@ static int attend(const Attention *a, int bits, int threads)
         longest = length > longest ? length : longest;
         scores += (double)length * length;
     }
-    const int parts = 2 * scores * a->heads * (a->size + WIDE) >= LEAST ? threads : 1; /* e^x counts as WIDE products */
-    const Py_ssize_t size = scratch_size(a, longest);
+    const double work = (back ? 5 : 2) * scores * a->heads * (a->size + WIDE); /* e^x counts as WIDE products */
+    const int parts = work >= LEAST ? threads : 1;
+    const Py_ssize_t size = back ? scratch_size_back(a, longest) : scratch_size(a, longest);
     float *const scratch = malloc(parts * size * sizeof *scratch);
     if (!scratch) return 0;
 #pragma omp parallel for schedule(static) num_threads(parts) if (parts > 1)
     for (int part = 0; part < parts; part++)
         for (Py_ssize_t task = part; task < a->sequences * a->heads; task += parts) {
-            const Py_ssize_t sequence = task / a->heads, start = a->offsets[sequence];
-            attend_head(a, bits, start, a->offsets[sequence + 1] - start, task % a->heads, parts * a->size,
-                        scratch + part * size);
+            const Py_ssize_t sequence = task / a->heads, start = a->offsets[sequence], head = task % a->heads;
+            const Py_ssize_t length = a->offsets[sequence + 1] - start, ahead = parts * a->size;
+            if (back) attend_head_back(g, bits, start, length, head, ahead, scratch + part * size);
+            else attend_head(a, bits, start, length, head, ahead, scratch + part * size);
         }
     free(scratch);
-    const Py_ssize_t row = a->heads * a->size * (bits == BF16 ? sizeof(Bf16) : sizeof(float));
+    const Py_ssize_t row = (back ? 3 : 1) * a->heads * a->size * bytes_of(bits);
     const Py_ssize_t end = a->offsets[a->sequences];
-    memset((char *)a->y + end * row, 0, (a->rows - end) * row);
+    memset((char *)(back ? g->grad_qkv : a->y) + end * row, 0, (a->rows - end) * row);
     return 1;
 }
 
@@ -529,7 +836,10 @@ static int attend(const Attention *a, int bits, int threads)
 static int registers(void) { return 0; }
 static int multiplies_bf16(void) { return 0; }
 static void multiply(const Product *p, int bits, int threads) { (void)p, (void)bits, (void)threads; }
-static int attend(const Attention *a, int bits, int threads) { return (void)a, (void)bits, (void)threads, 1; }
+static int attend(const Gradient *g, int back, int bits, int threads)
+{
+    return (void)g, (void)back, (void)bits, (void)threads, 1;
+}
 #endif
 
 static PyObject *py_registers(PyObject *self, PyObject *none)
@@ -562,7 +872,7 @@ static PyObject *py_multiply(PyObject *self, PyObject *const *arguments, Py_ssiz
                                (const void *)values[3], (void *)values[4], (void *)values[5], values[6], values[7],
                                values[8], values[9], (int)values[10], (const void *)values[11],
                                (const void *)values[12], (float)PyFloat_AsDouble(fields[NUM_FIELDS - 1]),
-                               values[8] * WIDE};
+                               values[8] * WIDE, 1};
     }
     if (PyErr_Occurred()) return NULL;
     Py_BEGIN_ALLOW_THREADS
@@ -571,24 +881,25 @@ static PyObject *py_multiply(PyObject *self, PyObject *const *arguments, Py_ssiz
     Py_RETURN_NONE;
 }
 
-static PyObject *py_attend(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
+/* Compute attention, or its gradient, of whose fields two more follow those of an Attention. */
+static PyObject *attend_to(PyObject *const *arguments, Py_ssize_t count, int back)
 {
-    Py_ssize_t values[2 + ATTENTION_FIELDS];
-    (void)self;
-    if (count != 2 + ATTENTION_FIELDS) {
-        PyErr_SetString(PyExc_TypeError, "attend: wrong number of arguments");
+    Py_ssize_t values[2 + ATTENTION_FIELDS + 2] = {0};
+    const int expected = 2 + ATTENTION_FIELDS + (back ? 2 : 0);
+    if (count != expected) {
+        PyErr_SetString(PyExc_TypeError, "attention: wrong number of arguments");
         return NULL;
     }
-    for (int i = 0; i < 2 + ATTENTION_FIELDS; i++) values[i] = PyLong_AsSsize_t(arguments[i]);
+    for (int i = 0; i < expected; i++) values[i] = PyLong_AsSsize_t(arguments[i]);
     if (PyErr_Occurred()) return NULL;
-    const Attention attention = {(const void *)values[2], (void *)values[3], (const int32_t *)values[4], values[5],
-                                 values[6], values[7], values[8], values[9], (const float *)values[10],
-                                 (const float *)values[11], (int)values[12], values[13], values[14]};
-    int ascend = attention.offsets[0] == 0 && attention.offsets[attention.sequences] <= attention.rows, reach = 1;
-    for (Py_ssize_t i = 0; i < attention.sequences; i++) {
-        const Py_ssize_t length = (Py_ssize_t)attention.offsets[i + 1] - attention.offsets[i];
+    const Attention a = {(const void *)values[2], (void *)values[3], (const int32_t *)values[4], values[5], values[6],
+                         values[7], values[8], values[9], (const float *)values[10], (const float *)values[11],
+                         (int)values[12], values[13], values[14], (float *)values[15], values[16], values[17]};
+    int ascend = a.offsets[0] == 0 && a.offsets[a.sequences] <= a.rows, reach = 1;
+    for (Py_ssize_t i = 0; i < a.sequences; i++) {
+        const Py_ssize_t length = (Py_ssize_t)a.offsets[i + 1] - a.offsets[i];
         ascend &= length >= 0;
-        reach &= length <= attention.positions;
+        reach &= length <= a.positions;
     }
     if (ascend && !reach) {
         PyErr_SetString(PyExc_ValueError, "a table of angles for each position is needed");
@@ -598,12 +909,25 @@ static PyObject *py_attend(PyObject *self, PyObject *const *arguments, Py_ssize_
         PyErr_SetString(PyExc_ValueError, "offsets must ascend from 0 to at most the number of rows");
         return NULL;
     }
+    const Gradient gradient = {a, (const void *)values[2 + ATTENTION_FIELDS], (void *)values[3 + ATTENTION_FIELDS]};
     int enough;
     Py_BEGIN_ALLOW_THREADS
-    enough = attend(&attention, (int)values[0], (int)values[1]);
+    enough = attend(&gradient, back, (int)values[0], (int)values[1]);
     Py_END_ALLOW_THREADS
     if (!enough) return PyErr_NoMemory();
     Py_RETURN_NONE;
+}
+
+static PyObject *py_attend(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
+{
+    (void)self;
+    return attend_to(arguments, count, 0);
+}
+
+static PyObject *py_attend_back(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
+{
+    (void)self;
+    return attend_to(arguments, count, 1);
 }
 
 static PyMethodDef methods[] = {
@@ -613,6 +937,8 @@ static PyMethodDef methods[] = {
      "multiply(registers or 16 for bf16, threads, *products): the fields of each Product, one after the other."},
     {"attend", (PyCFunction)(void (*)(void))py_attend, METH_FASTCALL,
      "attend(registers or 16 for bf16, threads, *attention): the fields of an Attention."},
+    {"attend_back", (PyCFunction)(void (*)(void))py_attend_back, METH_FASTCALL,
+     "attend_back(registers or 16 for bf16, threads, *attention, grad, grad_qkv): the fields of a Gradient."},
     {NULL, NULL, 0, NULL},
 };
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_panels", NULL, 0, methods, NULL, NULL, NULL, NULL};

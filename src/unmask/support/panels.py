@@ -1,4 +1,4 @@
-"""Products with matrices in panels, fastest of few rows, as of a text, and attention that is computed by them.
+"""Products with matrices in panels, fastest of few rows, as of a text; attention by such products, with its gradient.
 
 They are in float32 on processors with AVX2 or AVX-512, and in bf16 on those with AVX-512 for bf16.
 
@@ -136,28 +136,39 @@ def transform(
     return y
 
 
-def attend(
-    qkv: Tensor,
-    offsets: Tensor,
-    heads: int,
-    tables: tuple[Tensor, Tensor] | None = None,
-    *,
-    adjacent: bool = False,
-    before: int | None = None,
-    after: int | None = None,
-) -> Tensor:
-    """Return softmax(query key^T / sqrt(head width)) value of sequences that lie one after the other; without gradient.
+class Attention(NamedTuple):
+    """softmax(query key^T / sqrt(head width)) value of sequences that lie one after the other.
 
     Nothing is padded, and sums are in float32.
 
-    Args:
-        qkv: queries, keys and values of all heads, (rows, 3 * width); after those of the sequences, others may follow.
+    Attributes:
         offsets: where sequences begin and the last one ends, (sequences + 1,) int32.
         heads: number of heads, whose width is a multiple of 16.
         tables: cosine and sine of the angles by which pairs of components of queries and keys are rotated, (length of
             the longest sequence or more, head width / 2) each, float32; None: they are not rotated.
         adjacent: whether the components of a pair are, or one in each half.
         before, after: number of tokens before and after it that a token attends to; None: all of its sequence.
+        dropout: share of the probabilities that are set to 0, at random; the others are scaled up.
+        seed: determines which, also in the backward pass; from 0 to 2^63 - 1.
+    """
+
+    offsets: Tensor
+    heads: int
+    tables: tuple[Tensor, Tensor] | None = None
+    adjacent: bool = False
+    before: int | None = None
+    after: int | None = None
+    dropout: float = 0.0
+    seed: int = 0
+
+
+def attend(qkv: Tensor, attention: Attention, sums: Tensor | None = None) -> Tensor:
+    """Return the outputs of attention.
+
+    Args:
+        qkv: queries, keys and values of all heads, (rows, 3 * width); after those of the sequences, others may follow.
+        attention: what is computed.
+        sums: set to what `attend_back` needs besides, (rows, heads, 2) float32.
 
     Returns:
         (rows, width), with 0 in rows of no sequence.
@@ -167,6 +178,43 @@ def attend(
             number of tokens is negative.
         MemoryError: too little memory.
     """
+    y = qkv.new_empty(qkv.shape[0], qkv.shape[-1] // 3)
+    _panels.attend(_numbers(qkv), torch.get_num_threads(), *_attention_fields(qkv, y, attention, sums))
+    return y
+
+
+def attend_back(grad: Tensor, qkv: Tensor, y: Tensor, attention: Attention, sums: Tensor) -> Tensor:
+    """Return the gradient of queries, keys and values, with 0 in rows of no sequence.
+
+    Args:
+        grad: that of the outputs, (rows, width).
+        qkv, attention, sums: those of `attend`.
+        y: what that returned.
+
+    Returns:
+        (rows, 3 * width).
+
+    Raises:
+        ValueError, MemoryError: as there.
+    """
+    grad, of_qkv = grad.contiguous(), torch.empty_like(qkv)
+    fields = _attention_fields(qkv, y, attention, sums)
+    for matrix in (grad, y):
+        if matrix.dtype is not qkv.dtype or matrix.shape != (qkv.shape[0], qkv.shape[1] // 3) or not matrix.is_cpu:
+            raise ValueError("outputs and their gradients are needed, like queries, keys and values a third as wide")
+    if not y.is_contiguous():
+        raise ValueError("outputs are needed as `attend` returned them")
+    _panels.attend_back(_numbers(qkv), torch.get_num_threads(), *fields, grad.data_ptr(), of_qkv.data_ptr())
+    return of_qkv
+
+
+def _attention_fields(qkv: Tensor, y: Tensor, attention: Attention, sums: Tensor | None) -> tuple[int, ...]:
+    """Return the fields of an attention in _panels.c, whose tensors must live until it is computed.
+
+    Raises:
+        ValueError: see `attend`.
+    """
+    offsets, heads, tables, adjacent, before, after, dropout, seed = attention
     fits = qkv.ndim == 2 and qkv.is_cpu and qkv.is_contiguous() and multiplies(qkv.dtype)
     if not fits or qkv.shape[1] % (3 * heads * WIDE):
         raise ValueError("a matrix of queries, keys and values is needed, on the CPU, with heads of full panels")
@@ -182,13 +230,17 @@ def attend(
     seen = [rows if number is None else min(number, rows) for number in (before, after)]
     if min(seen) < 0:
         raise ValueError("a token attends to itself: before and after must be at least 0")
-    y = qkv.new_empty(rows, width)
+    if not 0 <= dropout < 1 or seed < 0:
+        raise ValueError("the share of probabilities that are dropped must be from 0 to below 1, and the seed positive")
+    if sums is not None:
+        fits = sums.dtype is torch.float32 and sums.is_cpu and sums.is_contiguous()
+        if not fits or sums.shape != (rows, heads, 2):
+            raise ValueError("two sums are needed for each row and head, float32 on the CPU")
     addresses = (0, 0) if tables is None else (tables[0].data_ptr(), tables[1].data_ptr())
     matrices = qkv.data_ptr(), y.data_ptr(), offsets.data_ptr()
-    threads = torch.get_num_threads()
     shape = len(offsets) - 1, rows, positions, heads, size
-    _panels.attend(_numbers(qkv), threads, *matrices, *shape, *addresses, adjacent, *seen)
-    return y
+    dropped = min(round(dropout * 2**32), 2**32 - 1)
+    return *matrices, *shape, *addresses, adjacent, *seen, 0 if sums is None else sums.data_ptr(), dropped, seed
 
 
 def _numbers(x: Tensor) -> int:

@@ -1,12 +1,13 @@
 """Fast attention kernels: `fused` for CPUs, `varlen` and `padded` for GPUs; without gradient on CPUs, `for_inference`.
 
-**On CPUs** attention is two batched products with a softmax in between, as one autograd function: torch's fused kernel
-for CPUs has no dropout, and a slow backward pass except for long sequences in float32, which it computes. Sequences are
-padded to the longest one of their `Group`, or short ones are put into common rows, in which tokens attend to those of
-their own sequence: a padding position reads an arbitrary token, is attended to with probability 0, and its output is
-discarded. Heads are computed in chunks, so that their probabilities stay in the cache; those of long sequences are not
-saved for the backward pass but recomputed. With a window, only keys in reach are read (score_blocks.py). Queries and
-keys, and their gradients, are rotated in the group's copy by heads.
+**On CPUs** attention is computed in panels (support/panels.py) where these are, without padding. Elsewhere, and if the
+batch contains padding, it is two batched products with a softmax in between, as one autograd function: torch's fused
+kernel for CPUs has no dropout, and a slow backward pass except for long sequences in float32, which it computes.
+Sequences are padded to the longest one of their `Group`, or short ones are put into common rows, in which tokens attend
+to those of their own sequence: a padding position reads an arbitrary token, is attended to with probability 0, and its
+output is discarded. Heads are computed in chunks, so that their probabilities stay in the cache; those of long
+sequences are not saved for the backward pass but recomputed. With a window, only keys in reach are read
+(score_blocks.py). Queries and keys, and their gradients, are rotated in the group's copy by heads.
 
 **On GPUs** it is torch's variable-length FlashAttention (Dao 2023), which needs no padding. torch's public function for
 it does not support dropout, so the underlying operator is called. It runs on newer GPUs only, in 16 bits; and it is
@@ -14,8 +15,9 @@ private, so that a version of torch may lack it. Otherwise sequences are padded 
 the public `scaled_dot_product_attention`, which has kernels for all GPUs. Where there is Triton, queries and keys are
 rotated by a kernel of its own (rotary_kernel.py).
 
-**On CPUs without gradient** it is torch's fused kernel, which reads queries, keys and values where they are, and writes
-no scores; only its backward pass is slow. Sequences are padded to the longest one of their `Group`.
+**On CPUs without gradient** it is, where it is not computed in panels, torch's fused kernel, which reads queries, keys
+and values where they are, and writes no scores; only its backward pass is slow. Sequences are padded to the longest one
+of their `Group`.
 """
 
 from __future__ import annotations
@@ -59,6 +61,8 @@ MANY_REGISTERS = 128
 def fused(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
     """Compute attention; see `Kernel`. Biases are not supported."""
     assert spec.bias is None
+    if fits_panels(qkv, tokens, spec):
+        return _InPanels.apply(qkv.contiguous(), _for_panels(qkv, tokens, spec))  # type: ignore[no-untyped-call]
     groups = tokens.groups if pays(spec.window, tokens.attention_groups[-1].longest) else tokens.attention_groups
     output: Tensor = _Attention.apply(qkv, groups, spec)  # type: ignore[no-untyped-call]
     return output
@@ -432,7 +436,7 @@ def _mask(group: Group, spec: AttentionSpec, like: Tensor) -> Tensor | None:
 def for_inference(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
     """Compute attention; see `Kernel` and `is_supported`."""
     if fits_panels(qkv, tokens, spec):
-        return _in_panels(qkv, tokens, spec)
+        return panels.attend(qkv, _for_panels(qkv, tokens, spec))
     first = tokens.groups[0]
     if first.index is None and first.stop == len(qkv):  # all tokens, such as those of a text alone
         return _attended(qkv, first, spec)
@@ -448,21 +452,46 @@ def for_inference(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
 
 
 def fits_panels(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> bool:
-    """Return whether `for_inference` computes the attention by panels.py: of real tokens, with heads of full panels."""
+    """Return whether attention is computed in panels: of real tokens on a CPU, with heads of full panels."""
     heads_fit = qkv.dtype in panels.COLUMNS and not qkv.shape[1] % (3 * spec.heads * panels.WIDE)
-    if not heads_fit or not _is_plain(spec) or not panels_multiply(qkv.dtype):
+    if not heads_fit or spec.bias is not None or spec.terms != 1 or not panels_multiply(qkv.dtype):
         return False
     return not any(group.masked for group in tokens.groups)
 
 
-def _in_panels(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
-    seen: dict[str, Any] = {"before": spec.window, "after": 0 if spec.causal else spec.window}
-    if (rotation := spec.rotation) is not None:
-        longest = max(group.longest for group in tokens.groups)
+def _for_panels(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> panels.Attention:
+    """Return what panels.py is told of an attention; draw the seed of its dropout."""
+    tables, rotation = None, spec.rotation
+    if rotation is not None:
         width = qkv.shape[1] // (3 * spec.heads)
-        tables = rotation.tables(longest, width, qkv.new_empty(0, dtype=torch.float32))
-        seen |= {"tables": tables, "adjacent": rotation.interleaved}
-    return panels.attend(qkv, tokens.offsets, spec.heads, **seen)
+        tables = rotation.tables(_longest(tokens), width, qkv.new_empty(0, dtype=torch.float32))
+    return panels.Attention(
+        tokens.offsets,
+        spec.heads,
+        tables,
+        adjacent=rotation is not None and rotation.interleaved,
+        before=spec.window,
+        after=0 if spec.causal else spec.window,
+        dropout=spec.dropout,
+        seed=draw() if spec.dropout else 0,
+    )
+
+
+class _InPanels(torch.autograd.Function):
+    """The same as `_Attention` by panels.py, which computes probabilities and dropout again in the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, qkv: Tensor, attention: panels.Attention) -> Tensor:
+        sums = qkv.new_empty(len(qkv), attention.heads, 2, dtype=torch.float32)
+        y = panels.attend(qkv, attention, sums)
+        ctx.attention = attention
+        ctx.save_for_backward(qkv, y, sums)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        qkv, y, sums = ctx.saved_tensors
+        return panels.attend_back(grads[0], qkv, y, ctx.attention, sums), None
 
 
 def _attended(qkv: Tensor, group: Group, spec: AttentionSpec) -> Tensor:
