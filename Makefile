@@ -2,7 +2,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
-COMPILED := src/unmask/support/_panels.c
+COMPILED := $(wildcard src/unmask/support/_*.[ch])
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 # Modules are compiled once, not in each of the tests' processes.

@@ -77,6 +77,8 @@ typedef struct {
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
 
+#include "_random.h"
+
 typedef float Vector256 __attribute__((vector_size(32), aligned(4), may_alias));
 typedef float Vector512 __attribute__((vector_size(64), aligned(4), may_alias));
 #define TARGET_256 "avx2,fma"
@@ -546,40 +548,6 @@ __attribute__((target("avx2,fma"))) static float exponentials(float *scores, Py_
     return total(sums);
 }
 
-/* The random numbers of a row of probabilities: any of them by its place, so that there is no state. */
-typedef struct {
-    uint32_t first, second;
-} Random;
-
-static Random random_of(const Attention *a, Py_ssize_t row, Py_ssize_t head)
-{
-    /* SplitMix64 (Steele et al. 2014) */
-    uint64_t z = (uint64_t)a->seed + (uint64_t)(row * a->heads + head + 1) * 0x9E3779B97F4A7C15u;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    z ^= z >> 31;
-    return (Random){(uint32_t)z, (uint32_t)(z >> 32)};
-}
-
-/* Return 0 for eight keys from `key` on that are dropped, and `scale` for the others. */
-__attribute__((target("avx2"))) static inline __m256 kept(const Attention *a, Random random, Py_ssize_t key,
-                                                          __m256 scale)
-{
-    /* the finalizer of MurmurHash3, with another number in the middle */
-    __m256i x = _mm256_add_epi32(_mm256_set1_epi32((int)key), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-    x = _mm256_add_epi32(_mm256_mullo_epi32(x, _mm256_set1_epi32((int)0x9E3779B1u)),
-                         _mm256_set1_epi32((int)random.first));
-    x = _mm256_mullo_epi32(_mm256_xor_si256(x, _mm256_srli_epi32(x, 16)), _mm256_set1_epi32((int)0x85EBCA6Bu));
-    x = _mm256_xor_si256(_mm256_xor_si256(x, _mm256_srli_epi32(x, 13)), _mm256_set1_epi32((int)random.second));
-    x = _mm256_mullo_epi32(x, _mm256_set1_epi32((int)0xC2B2AE35u));
-    x = _mm256_xor_si256(x, _mm256_srli_epi32(x, 16));
-    const __m256i sign = _mm256_set1_epi32(INT32_MIN), least = _mm256_set1_epi32((int)(uint32_t)a->dropped);
-    const __m256i below = _mm256_cmpgt_epi32(_mm256_xor_si256(least, sign), _mm256_xor_si256(x, sign));
-    return _mm256_andnot_ps(_mm256_castsi256_ps(below), scale);
-}
-
-static float scale_of(const Attention *a) { return (float)(1 / (1 - (double)a->dropped / 4294967296.0)); }
-
 /* The scores that some queries have: of keys [first, first + count), those of the sequence that any of them attends to,
    filled up. */
 typedef struct {
@@ -654,14 +622,11 @@ __attribute__((target("avx2,fma"))) static void attend_head(const Attention *a, 
                 float *const sums = a->sums + 2 * (query * a->heads + head);
                 sums[0] = highest, sums[1] = sum;
             }
-            if (a->dropped) {
-                const Random random = random_of(a, query, head);
-                const __m256 share = _mm256_set1_ps(scale_of(a));
-                for (Py_ssize_t j = 0; j < reach.count; j += 8) {
-                    const __m256 factor = kept(a, random, reach.first + j, share);
-                    _mm256_storeu_ps(x + j, _mm256_mul_ps(_mm256_loadu_ps(x + j), factor));
-                }
-            }
+            if (!a->dropped) continue;
+            const Random random = random_of(a->seed, query * a->heads + head);
+            const float share = scale_of(a->dropped);
+            for (Py_ssize_t j = 0; j < reach.count; j++)
+                x[j] *= is_kept(random, reach.first + j, a->dropped) ? share : 0;
         }
         for (Py_ssize_t i = 0; i < rows; i++) convert(scores + i * reach.count, reach.count, bits);
         multiply_all(&(Product){.x = scores, .panels = (char *)values + reach.first * WIDE * bytes,
@@ -678,7 +643,7 @@ __attribute__((target("avx2,fma"))) static void attend_head(const Attention *a, 
 /* Return the floats that `attend_head_back` needs besides. */
 static Py_ssize_t scratch_size_back(const Attention *a, Py_ssize_t longest)
 {
-    return 5 * filled_up(longest) * a->size + QUERIES * (4 * filled_up(longest) + 5 * a->size) + a->size;
+    return (5 * a->size + 1) * filled_up(longest) + QUERIES * (4 * filled_up(longest) + 5 * a->size) + a->size;
 }
 
 /* Compute the gradients of a head's queries, keys and values in a sequence; arguments are as for `attend_head`. */
@@ -699,6 +664,7 @@ __attribute__((target("avx2,fma"))) static void attend_head_back(const Gradient 
     float *const probabilities = of_queries + QUERIES * size, *const scores = probabilities + QUERIES * filled;
     /* the same, as numbers that products read down a column */
     float *const down = scores + QUERIES * filled, *const scores_down = down + QUERIES * filled;
+    float *const factors = scores_down + QUERIES * filled; /* of probabilities, by dropout */
     for (Py_ssize_t i = 0; i < filled; i++) {
         const Py_ssize_t from = (start + i) * 3 * width + head * size;
         if (i < length) {
@@ -748,13 +714,17 @@ __attribute__((target("avx2,fma"))) static void attend_head_back(const Gradient 
             const Py_ssize_t token = start + top + i;
             const float *const sums = a->sums + 2 * (token * a->heads + head);
             const __m256 highest = _mm256_set1_ps(sums[0]), inverse = _mm256_set1_ps(1 / sums[1]);
-            const __m256 share = _mm256_set1_ps(scale_of(a)), same = _mm256_set1_ps(together[i]);
-            const Random random = random_of(a, token, head);
+            const __m256 share = _mm256_set1_ps(scale_of(a->dropped)), same = _mm256_set1_ps(together[i]);
             Py_ssize_t from, to;
             limits(a, length, reach, top + i, &from, &to);
+            if (a->dropped) {
+                const Random random = random_of(a->seed, token * a->heads + head);
+                for (Py_ssize_t j = 0; j < count; j++)
+                    factors[j] = is_kept(random, reach.first + j, a->dropped) ? scale_of(a->dropped) : 0;
+            }
             for (Py_ssize_t j = 0; j < count; j += 8) {
                 const __m256 x = _mm256_mul_ps(powers(p + j, _mm256_set1_ps(scale), highest), inverse);
-                const __m256 factor = a->dropped ? kept(a, random, reach.first + j, share) : share;
+                const __m256 factor = a->dropped ? _mm256_loadu_ps(factors + j) : share;
                 const __m256 grad = _mm256_fmsub_ps(_mm256_loadu_ps(of_score + j), factor, same);
                 _mm256_storeu_ps(p + j, _mm256_mul_ps(x, factor));
                 _mm256_storeu_ps(of_score + j, _mm256_mul_ps(x, grad));

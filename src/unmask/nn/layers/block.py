@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar, 
 import torch
 from torch import Tensor, nn
 
+from unmask.nn.layers.activation import GELU, gated, is_exact_gelu
 from unmask.nn.layers.dropout import Dropout
 from unmask.nn.layers.fused_attention import (
     fits_panels,
@@ -45,7 +46,7 @@ from unmask.nn.layers.fused_attention import (
     padded,
     varlen,
 )
-from unmask.nn.layers.linear import Linear, is_exact_gelu
+from unmask.nn.layers.linear import Linear
 from unmask.nn.layers.norm import LayerNorm, RMSNorm
 from unmask.nn.layers.plain_attention import AttentionSpec, Bias, Kernel, plain
 from unmask.nn.layers.rotary import readers
@@ -61,7 +62,7 @@ Products: TypeAlias = tuple[panels.Product, panels.Product, panels.Product]
 VARIANTS = 16
 """How often a function may be compiled: for layers of other structure, dtypes, and ranges of the number of tokens."""
 ACTIVATIONS: dict[Activation, Callable[[], nn.Module]] = {
-    "gelu": nn.GELU,
+    "gelu": GELU,
     "gelu_tanh": lambda: nn.GELU(approximate="tanh"),
     "relu": nn.ReLU,
     "silu": nn.SiLU,
@@ -296,8 +297,9 @@ class Block(nn.Module):
         """Return the next layer's tokens from what the attention read, all (rows, width)."""
         if (products := self._in_panels()) is not None:
             return panels.transform(read, x, *products)
-        x = self.attention_norm(self.dropout(self.attention.out(read), onto=x))
-        return self.feed_forward_norm(self.dropout(self.feed_forward(x), onto=x))
+        x = self.attention_norm(self.attention.out(read), x, self.dropout)
+        y: Tensor = self.feed_forward_norm(self.feed_forward(x), x, self.dropout)
+        return y
 
     def _in_panels(self) -> Products | None:
         return _products(self, self.attention_norm, self.feed_forward_norm)
@@ -316,8 +318,7 @@ class GatedFeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the sublayer's output for each token."""
-        inner, gate = self.up(x).chunk(2, 1)  # each (tokens, inner)
-        return self.down(self.dropout(self.activation(inner) * gate))
+        return self.down(self.dropout(gated(self.up(x), self.activation)))
 
 
 class PreNormBlock(nn.Module):
@@ -401,15 +402,15 @@ def _products(block: Block | PreNormBlock, first: Norm, last: Norm | None) -> Pr
     out, between = block.attention.out, block.feed_forward
     if block.training or (of_out := out.in_panels()) is None or not is_exact_gelu(between.activation):
         return None
-    gated, of_up, of_down = isinstance(between, GatedFeedForward), between.up.in_panels(), between.down.in_panels()
+    has_gate, of_up, of_down = isinstance(between, GatedFeedForward), between.up.in_panels(), between.down.in_panels()
     if of_up is None or of_down is None or isinstance(first, RMSNorm) or isinstance(last, RMSNorm):
         return None
-    if gated and between.down.in_features % panels.WIDE:
+    if has_gate and between.down.in_features % panels.WIDE:
         return None
     after = None if last is None else panels.Norm(last.weight, last.bias, last.eps)
     return (
         panels.Product(of_out, out.bias, norm=panels.Norm(first.weight, first.bias, first.eps)),
-        panels.Product(of_up, between.up.bias, gelu=not gated, gated=gated),
+        panels.Product(of_up, between.up.bias, gelu=not has_gate, gated=has_gate),
         panels.Product(of_down, between.down.bias, norm=after),
     )
 

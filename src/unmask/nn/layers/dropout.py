@@ -31,9 +31,14 @@ class Dropout(nn.Module):
         super().__init__()
         self.rate = rate
 
+    @property
+    def rate_now(self) -> float:
+        """The rate in training, and 0 otherwise."""
+        return self.rate if self.training else 0.0
+
     def forward(self, x: Tensor, onto: Tensor | None = None) -> Tensor:
         """Return x with dropout, added to `onto` (a residual connection) if given."""
-        if self.training and self.rate > 0:
+        if self.rate_now > 0:
             if x.is_cpu and not torch.compiler.is_compiling():
                 dropped: Tensor = _Dropout.apply(x, onto, self.rate)  # type: ignore[no-untyped-call]
                 return dropped

@@ -225,5 +225,6 @@ class RelativeBlock(nn.Module):
         """Return the next layer's rows; arguments and shapes are those of `RelativeAttention.forward`."""
         attended = self.attention(x, memory, table, views, rows, queries_alone=queries_alone)
         residual = x[views[-1].group.stop :] if queries_alone else select(x, rows)
-        x = self.attention_norm(self.dropout(attended, onto=residual))
-        return self.feed_forward_norm(self.dropout(self.feed_forward(x), onto=x))
+        x = self.attention_norm(attended, residual, self.dropout)
+        y: Tensor = self.feed_forward_norm(self.feed_forward(x), x, self.dropout)
+        return y
