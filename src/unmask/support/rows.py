@@ -84,7 +84,7 @@ def norm_back(
 
     Returns:
         The gradients of z, which is that of `onto`, and of x, (rows, width) each, and of weight and bias, (2, width)
-        float32, added up in float32.
+        float32, summed in float32.
 
     Raises:
         ValueError: see `norm`.

@@ -22,14 +22,9 @@ class GELU(nn.GELU):
         return _Gelu.apply(input, False) if _learns(input) else super().forward(input)  # type: ignore[no-untyped-call]
 
 
-def is_exact_gelu(activation: nn.Module | None) -> bool:
-    """Return whether an activation is GELU by erf, and not by its approximation."""
-    return isinstance(activation, nn.GELU) and activation.approximate == "none"
-
-
 def gated(x: Tensor, activation: nn.Module) -> Tensor:
     """Return activation(a) * b, where a and b are the halves of x: (rows, 2 * width) to (rows, width)."""
-    if is_exact_gelu(activation) and _learns(x, parts=2):
+    if isinstance(activation, GELU) and _learns(x, parts=2):
         return _Gelu.apply(x, True)  # type: ignore[no-untyped-call]
     inner, gate = x.chunk(2, 1)
     y: Tensor = activation(inner) * gate

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar, 
 import torch
 from torch import Tensor, nn
 
-from unmask.nn.layers.activation import GELU, gated, is_exact_gelu
+from unmask.nn.layers.activation import GELU, gated
 from unmask.nn.layers.dropout import Dropout
 from unmask.nn.layers.fused_attention import (
     fits_panels,
@@ -46,7 +46,7 @@ from unmask.nn.layers.fused_attention import (
     padded,
     varlen,
 )
-from unmask.nn.layers.linear import Linear
+from unmask.nn.layers.linear import Linear, is_exact_gelu
 from unmask.nn.layers.norm import LayerNorm, RMSNorm
 from unmask.nn.layers.plain_attention import AttentionSpec, Bias, Kernel, plain
 from unmask.nn.layers.rotary import readers

@@ -22,7 +22,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
-from unmask.nn.layers.activation import is_exact_gelu
 from unmask.support import panels
 from unmask.support.capabilities import onednn_multiplies, panels_multiply
 
@@ -87,6 +86,11 @@ class _Linear(torch.autograd.Function):
             grad.t() @ x if ctx.needs_input_grad[1] else None,
             grad.sum(0) if ctx.needs_input_grad[2] else None,
         )
+
+
+def is_exact_gelu(activation: nn.Module | None) -> bool:
+    """Return whether an activation is GELU by erf, and not by its approximation."""
+    return isinstance(activation, nn.GELU) and activation.approximate == "none"
 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: nn.Module | None = None) -> Tensor:
