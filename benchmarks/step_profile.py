@@ -3,7 +3,7 @@ text in inference (inference.py), of many in a call or of one?
 
 torch's profiler measures each kernel; the rest of the wall time is Python, numpy and the dispatcher. Each kernel
 belongs to one kind of work; an elementwise one (a product, a copy) to the part that called it. Calls of the C
-extension, which the profiler does not see, are timed from outside.
+extensions, which the profiler does not see, are timed from outside.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from common import add, machine, minilm, parse
 from files import sst2_files
 from pretrain_speed import Work
 
-from unmask.support import panels
+from unmask.support import panels, rows
 from unmask.training.loop import Trainer
 
 FINETUNING = "finetune"
@@ -34,8 +34,15 @@ INFERENCE = ["many-float32", "many-bf16", "one-float32", "one-bf16"]
 CASES = ["mini-var-bf16-0.1", "mini-full512-bf16-0.1", "small-var-bf16-0.1", FINETUNING]
 STEPS, SEQUENCES, EXAMPLES, TEXTS = 10, 32, 2_000, 1_000
 """Timed steps of pretraining, their sequences, examples of fine-tuning, and texts of inference."""
-IN_PANELS = {"multiply": "products in panels, with GELU and norms", "attend": "attention in panels"}
-"""Functions of the C extension."""
+EXTENSIONS = {
+    (panels, "_panels", "multiply"): "products in panels, with GELU and norms",
+    (panels, "_panels", "attend"): "attention in panels",
+    (panels, "_panels", "attend_back"): "attention in panels",
+    (rows, "_rows", "norm"): "norms",
+    (rows, "_rows", "norm_back"): "norms",
+    (rows, "_rows", "gelu"): "GELU",
+}
+"""Functions of C extensions: the module that calls them, the name of the extension there, and that of the function."""
 KINDS = {
     "products of matrices": ("mm", "addmm", "addmm_", "mkldnn_linear", "linear"),
     "attention's batched products": ("bmm", "baddbmm"),
@@ -68,13 +75,7 @@ def infer(case: str) -> Iterator[dict[str, Any]]:
     """Classify texts twice and yield the seconds per text of each kind of work, as `profile` does."""
     number, precision = case.split("-")
     words = inference.texts(TEXTS)
-    found = dict.fromkeys([*IN_PANELS.values(), *KINDS], 0.0)
-
-    def timed(function: Callable[..., None], kind: str, *arguments: float) -> None:
-        start = time.perf_counter()
-        function(*arguments)
-        found[kind] += (time.perf_counter() - start) / TEXTS
-
+    found = dict.fromkeys([*EXTENSIONS.values(), *KINDS], 0.0)
     with tempfile.TemporaryDirectory() as folder:
         compute = inference.engine(f"unmask {precision}", inference.build("minilm", Path(folder)), Path(folder))
         calls = [words] if number == "many" else [[text] for text in words]
@@ -83,16 +84,27 @@ def infer(case: str) -> Iterator[dict[str, Any]]:
         for texts in calls:
             compute(texts)
         wall = (time.perf_counter() - start) / TEXTS
-        library = vars(panels)["_panels"]  # None, if it is not installed
         with ExitStack() as changes:
-            for name, kind in IN_PANELS.items():
-                if function := getattr(library, name, None):
-                    changes.enter_context(mock.patch.object(library, name, partial(timed, function, kind)))
+            time_extensions(changes, found, TEXTS)
             profiler = changes.enter_context(torch.profiler.profile())
             for texts in calls:
                 compute(texts)
     sum_kernels(profiler, found, TEXTS)
     yield from shares(found, wall, "text")
+
+
+def time_extensions(changes: ExitStack, found: dict[str, float], number: int) -> None:
+    """Add the seconds of extensions' functions to those of each kind, divided by a number, until `changes` ends."""
+
+    def timed(function: Callable[..., None], kind: str, *arguments: float) -> None:
+        start = time.perf_counter()
+        function(*arguments)
+        found[kind] += (time.perf_counter() - start) / number
+
+    for (module, extension, name), kind in EXTENSIONS.items():
+        library = vars(module)[extension]  # None, if it is not installed
+        if function := getattr(library, name, None):
+            changes.enter_context(mock.patch.object(library, name, partial(timed, function, kind)))
 
 
 def sum_kernels(profiler: torch.profiler.profile, found: dict[str, float], number: int) -> None:
@@ -113,7 +125,7 @@ def shares(found: dict[str, float], wall: float, whole: str) -> Iterator[dict[st
 
 def profile(run: Callable[[], tuple[float, int, int]]) -> Iterator[dict[str, Any]]:
     """Train twice and yield the seconds per step of each kind of work: of wall time, then of torch's kernels."""
-    found = dict.fromkeys(KINDS, 0.0)
+    found = dict.fromkeys([*EXTENSIONS.values(), *KINDS], 0.0)
     wall, warm, steps = run()
     step, taken = Trainer.step, count(1)
 
@@ -121,7 +133,9 @@ def profile(run: Callable[[], tuple[float, int, int]]) -> Iterator[dict[str, Any
         """Take a step of the run as it is, and sum the kernels of those that are timed."""
         if not warm < next(taken) <= warm + steps:
             return step(trainer)
-        with torch.profiler.profile() as profiler:
+        with ExitStack() as changes:
+            time_extensions(changes, found, steps)
+            profiler = changes.enter_context(torch.profiler.profile())
             metrics = step(trainer)
         sum_kernels(profiler, found, steps)
         return metrics

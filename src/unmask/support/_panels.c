@@ -74,6 +74,21 @@ typedef struct {
     void *grad_qkv;
 } Gradient;
 
+/* A layer of an encoder without gradient: y = down(up(z)) + z, where z = out(attention(qkv(x))) + x, and each product may
+   have a norm. `begin` has the norm of x that qkv reads; with `pre_norm` that of `out` is of the input of `up` alone. */
+typedef struct {
+    Attention attention;
+    const void *x;
+    void *y;
+    const int64_t *selected; /* (count): the rows of which y consists; NULL: all */
+    Py_ssize_t count;
+    int pre_norm;
+    Product begin, qkv, out, up, down; /* without rows and matrices of numbers */
+} Layer;
+#define PRODUCT_FIELDS 7 /* panels, bias, width, outputs, gelu, scale, shift */
+#define LAYER_FIELDS (ATTENTION_FIELDS + 5 + 2 + 4 * PRODUCT_FIELDS)
+#define LAYER_NORMS 3 /* begin, out, down */
+
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
 
@@ -802,6 +817,51 @@ static int attend(const Gradient *g, int back, int bits, int threads)
     return 1;
 }
 
+/* Compute a product of a layer, whose rows are as wide as what is multiplied. */
+static void multiply_rows(Product p, const void *x, Py_ssize_t stride, Py_ssize_t rows, const void *onto, void *y,
+                          void *normed, int bits, int threads)
+{
+    p.x = x, p.stride = stride, p.rows = rows, p.onto = onto, p.y = y, p.normed = normed;
+    multiply(&p, bits, threads);
+}
+
+/* Return whether there was enough memory. */
+static int compute_layer(const Layer *l, int bits, int threads)
+{
+    Attention a = l->attention;
+    const Py_ssize_t width = a.heads * a.size, bytes = bytes_of(bits), row = width * bytes, inner = l->up.outputs;
+    const int begins = l->begin.scale != NULL;
+    const Py_ssize_t of_all = a.rows * row * (begins ? 5 : 4), of_some = l->count * (4 * row + inner * bytes);
+    char *const scratch = malloc(of_all + of_some + 1);
+    if (!scratch) return 0;
+    char *const qkv = scratch, *const read = qkv + 3 * a.rows * row, *const normed = read + a.rows * row;
+    char *const some = scratch + of_all, *const onto = some + l->count * row, *const z = onto + l->count * row;
+    char *const unit = z + l->count * row, *const between = unit + l->count * row;
+    if (begins) {
+        Product begin = l->begin;
+        begin.y = (void *)l->x, begin.normed = normed, begin.rows = a.rows, begin.outputs = width;
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1 && a.rows * width >= LEAST / DEPTH)
+        for (Py_ssize_t i = 0; i < a.rows; i++) {
+            if (bits == BF16) finish_row_bf16(&begin, i);
+            else finish_row(&begin, i);
+        }
+    }
+    multiply_rows(l->qkv, begins ? normed : l->x, width, a.rows, NULL, qkv, NULL, bits, threads);
+    a.qkv = qkv, a.y = read;
+    const int enough = attend(&(Gradient){.of = a}, 0, bits, threads);
+    for (Py_ssize_t i = 0; l->selected && i < l->count; i++) {
+        memcpy(some + i * row, read + l->selected[i] * row, row);
+        memcpy(onto + i * row, (const char *)l->x + l->selected[i] * row, row);
+    }
+    void *const input = l->pre_norm ? unit : z;
+    multiply_rows(l->out, l->selected ? some : read, width, l->count, l->selected ? onto : l->x, z, input, bits,
+                  threads);
+    multiply_rows(l->up, input, width, l->count, NULL, between, NULL, bits, threads);
+    multiply_rows(l->down, between, inner, l->count, z, l->y, l->y, bits, threads);
+    free(scratch);
+    return enough;
+}
+
 #else
 static int registers(void) { return 0; }
 static int multiplies_bf16(void) { return 0; }
@@ -810,6 +870,7 @@ static int attend(const Gradient *g, int back, int bits, int threads)
 {
     return (void)g, (void)back, (void)bits, (void)threads, 1;
 }
+static int compute_layer(const Layer *l, int bits, int threads) { return (void)l, (void)bits, (void)threads, 1; }
 #endif
 
 static PyObject *py_registers(PyObject *self, PyObject *none)
@@ -851,35 +912,44 @@ static PyObject *py_multiply(PyObject *self, PyObject *const *arguments, Py_ssiz
     Py_RETURN_NONE;
 }
 
-/* Compute attention, or its gradient, of whose fields two more follow those of an Attention. */
-static PyObject *attend_to(PyObject *const *arguments, Py_ssize_t count, int back)
+/* Read integers, as many as there must be; return whether there are no others. */
+static int read_integers(PyObject *const *arguments, Py_ssize_t count, Py_ssize_t expected, Py_ssize_t *values)
 {
-    Py_ssize_t values[2 + ATTENTION_FIELDS + 2] = {0};
-    const int expected = 2 + ATTENTION_FIELDS + (back ? 2 : 0);
     if (count != expected) {
-        PyErr_SetString(PyExc_TypeError, "attention: wrong number of arguments");
-        return NULL;
+        PyErr_SetString(PyExc_TypeError, "wrong number of arguments");
+        return 0;
     }
-    for (int i = 0; i < expected; i++) values[i] = PyLong_AsSsize_t(arguments[i]);
-    if (PyErr_Occurred()) return NULL;
-    const Attention a = {(const void *)values[2], (void *)values[3], (const int32_t *)values[4], values[5], values[6],
-                         values[7], values[8], values[9], (const float *)values[10], (const float *)values[11],
-                         (int)values[12], values[13], values[14], (float *)values[15], values[16], values[17]};
+    for (Py_ssize_t i = 0; i < expected; i++) values[i] = PyLong_AsSsize_t(arguments[i]);
+    return !PyErr_Occurred();
+}
+
+/* Set an attention to its fields; return whether its sequences fit. */
+static int read_attention(const Py_ssize_t *v, Attention *attention)
+{
+    const Attention a = {(const void *)v[0], (void *)v[1], (const int32_t *)v[2], v[3], v[4], v[5], v[6], v[7],
+                         (const float *)v[8], (const float *)v[9], (int)v[10], v[11], v[12], (float *)v[13], v[14],
+                         v[15]};
     int ascend = a.offsets[0] == 0 && a.offsets[a.sequences] <= a.rows, reach = 1;
     for (Py_ssize_t i = 0; i < a.sequences; i++) {
         const Py_ssize_t length = (Py_ssize_t)a.offsets[i + 1] - a.offsets[i];
         ascend &= length >= 0;
         reach &= length <= a.positions;
     }
-    if (ascend && !reach) {
-        PyErr_SetString(PyExc_ValueError, "a table of angles for each position is needed");
-        return NULL;
-    }
-    if (!ascend) {
-        PyErr_SetString(PyExc_ValueError, "offsets must ascend from 0 to at most the number of rows");
-        return NULL;
-    }
-    const Gradient gradient = {a, (const void *)values[2 + ATTENTION_FIELDS], (void *)values[3 + ATTENTION_FIELDS]};
+    *attention = a;
+    if (!ascend) PyErr_SetString(PyExc_ValueError, "offsets must ascend from 0 to at most the number of rows");
+    else if (!reach) PyErr_SetString(PyExc_ValueError, "a table of angles for each position is needed");
+    return ascend && reach;
+}
+
+/* Compute attention, or its gradient, of whose fields two more follow those of an Attention. */
+static PyObject *attend_to(PyObject *const *arguments, Py_ssize_t count, int back)
+{
+    Py_ssize_t values[2 + ATTENTION_FIELDS + 2] = {0};
+    Gradient gradient;
+    if (!read_integers(arguments, count, 2 + ATTENTION_FIELDS + (back ? 2 : 0), values)) return NULL;
+    if (!read_attention(values + 2, &gradient.of)) return NULL;
+    gradient.grad = (const void *)values[2 + ATTENTION_FIELDS];
+    gradient.grad_qkv = (void *)values[3 + ATTENTION_FIELDS];
     int enough;
     Py_BEGIN_ALLOW_THREADS
     enough = attend(&gradient, back, (int)values[0], (int)values[1]);
@@ -900,6 +970,43 @@ static PyObject *py_attend_back(PyObject *self, PyObject *const *arguments, Py_s
     return attend_to(arguments, count, 1);
 }
 
+static Product read_product(const Py_ssize_t *v, double epsilon)
+{
+    return (Product){.panels = (const void *)v[0], .bias = (const void *)v[1], .width = v[2], .outputs = v[3],
+                     .gelu = (int)v[4], .scale = (const void *)v[5], .shift = (const void *)v[6],
+                     .epsilon = (float)epsilon, .apart = v[2] * WIDE, .step = 1};
+}
+
+static PyObject *py_layer(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
+{
+    Py_ssize_t values[2 + LAYER_FIELDS] = {0};
+    double epsilons[LAYER_NORMS];
+    Layer layer;
+    (void)self;
+    if (!read_integers(arguments, count - LAYER_NORMS, 2 + LAYER_FIELDS, values)) return NULL;
+    for (int i = 0; i < LAYER_NORMS; i++) epsilons[i] = PyFloat_AsDouble(arguments[count - LAYER_NORMS + i]);
+    if (PyErr_Occurred() || !read_attention(values + 2, &layer.attention)) return NULL;
+    const Py_ssize_t *const v = values + 2 + ATTENTION_FIELDS, *const products = v + 7;
+    layer.x = (const void *)v[0], layer.y = (void *)v[1], layer.selected = (const int64_t *)v[2], layer.count = v[3];
+    layer.pre_norm = (int)v[4];
+    layer.begin = (Product){.scale = (const void *)v[5], .shift = (const void *)v[6], .epsilon = (float)epsilons[0]};
+    layer.qkv = read_product(products, 0);
+    layer.out = read_product(products + PRODUCT_FIELDS, epsilons[1]);
+    layer.up = read_product(products + 2 * PRODUCT_FIELDS, 0);
+    layer.down = read_product(products + 3 * PRODUCT_FIELDS, epsilons[2]);
+    for (Py_ssize_t i = 0; layer.selected && i < layer.count; i++)
+        if (layer.selected[i] < 0 || layer.selected[i] >= layer.attention.rows) {
+            PyErr_SetString(PyExc_IndexError, "a row that is selected is not there");
+            return NULL;
+        }
+    int enough;
+    Py_BEGIN_ALLOW_THREADS
+    enough = compute_layer(&layer, (int)values[0], (int)values[1]);
+    Py_END_ALLOW_THREADS
+    if (!enough) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
     {"registers", py_registers, METH_NOARGS, "Return the bits of the registers that products can use; 0: none."},
     {"multiplies_bf16", py_multiplies_bf16, METH_NOARGS, "Return whether products can be in bf16."},
@@ -909,6 +1016,8 @@ static PyMethodDef methods[] = {
      "attend(registers or 16 for bf16, threads, *attention): the fields of an Attention."},
     {"attend_back", (PyCFunction)(void (*)(void))py_attend_back, METH_FASTCALL,
      "attend_back(registers or 16 for bf16, threads, *attention, grad, grad_qkv): the fields of a Gradient."},
+    {"layer", (PyCFunction)(void (*)(void))py_layer, METH_FASTCALL,
+     "layer(registers or 16 for bf16, threads, *layer, *epsilons): the fields of a Layer, and the norms' epsilons."},
     {NULL, NULL, 0, NULL},
 };
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_panels", NULL, 0, methods, NULL, NULL, NULL, NULL};

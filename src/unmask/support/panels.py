@@ -112,30 +112,6 @@ def multiply(x: Tensor, product: Product, onto: Tensor | None = None) -> Tensor:
     return _real(y, product)
 
 
-def transform(
-    x: Tensor, onto: Tensor, product: Product, up: Product, down: Product, *, pre_norm: bool = False
-) -> Tensor:
-    """Return down(up(y)) + y, where y is the first product with `onto`: what follows attention in a layer.
-
-    Faster than three calls of `multiply`; arguments, result and errors are as there.
-
-    Args:
-        x, onto, product, up, down: see above.
-        pre_norm: whether the norm of the first product is that of `up`'s input alone, and y is added without it.
-    """
-    x, onto = x.contiguous(), onto.contiguous()
-    y, inner = torch.empty_like(onto), x.new_empty(len(x), _outputs(up))
-    normed = torch.empty_like(y) if pre_norm else y
-    _panels.multiply(
-        _numbers(x),
-        torch.get_num_threads(),
-        *_fields(x, product, onto, y, normed),
-        *_fields(normed, up, None, inner, inner),
-        *_fields(_real(inner, up), down, y, y, y),  # each number is read before it is written
-    )
-    return y
-
-
 class Attention(NamedTuple):
     """softmax(query key^T / sqrt(head width)) value of sequences that lie one after the other.
 
@@ -179,7 +155,7 @@ def attend(qkv: Tensor, attention: Attention, sums: Tensor | None = None) -> Ten
         MemoryError: too little memory.
     """
     y = qkv.new_empty(qkv.shape[0], qkv.shape[-1] // 3)
-    _panels.attend(_numbers(qkv), torch.get_num_threads(), *_attention_fields(qkv, y, attention, sums))
+    _panels.attend(_numbers(qkv), torch.get_num_threads(), *_of_qkv(qkv, y, attention, sums))
     return y
 
 
@@ -198,7 +174,7 @@ def attend_back(grad: Tensor, qkv: Tensor, y: Tensor, attention: Attention, sums
         ValueError, MemoryError: as there.
     """
     grad, of_qkv = grad.contiguous(), torch.empty_like(qkv)
-    fields = _attention_fields(qkv, y, attention, sums)
+    fields = _of_qkv(qkv, y, attention, sums)
     for matrix in (grad, y):
         if matrix.dtype is not qkv.dtype or matrix.shape != (qkv.shape[0], qkv.shape[1] // 3) or not matrix.is_cpu:
             raise ValueError("outputs and their gradients are needed, like queries, keys and values a third as wide")
@@ -208,20 +184,156 @@ def attend_back(grad: Tensor, qkv: Tensor, y: Tensor, attention: Attention, sums
     return of_qkv
 
 
-def _attention_fields(qkv: Tensor, y: Tensor, attention: Attention, sums: Tensor | None) -> tuple[int, ...]:
+class Layer:
+    """A layer of an encoder: z = out(attention(qkv(x))) + x, and then down(up(z)) + z.
+
+    Args:
+        qkv, out, up, down: its products, each with what is done with it.
+        begin: norm of what qkv reads; None: there is none.
+        pre_norm: whether the norm of `out` is that of `up`'s input alone, and z is added without it.
+
+    Raises:
+        ValueError: the products do not fit, or not to each other.
+    """
+
+    def __init__(
+        self,
+        qkv: Product,
+        out: Product,
+        up: Product,
+        down: Product,
+        *,
+        begin: Norm | None = None,
+        pre_norm: bool = False,
+    ) -> None:
+        self.qkv, self.out, self.up, self.down, self.begin, self.pre_norm = qkv, out, up, down, begin, pre_norm
+        products = qkv, out, up, down
+        inputs, outputs = zip(*((_width(product), _outputs(product)) for product in products), strict=True)
+        self.width = outputs[1]
+        inner = outputs[2] // 2 if up.gated else outputs[2]
+        if inputs != (self.width, self.width, self.width, inner) or (outputs[0], outputs[3]) != (
+            3 * self.width,
+            self.width,
+        ):
+            raise ValueError("products are needed whose widths are those of a layer")
+        if (
+            qkv.norm
+            or up.norm
+            or qkv.gelu
+            or out.gelu
+            or down.gelu
+            or qkv.gated
+            or out.gated
+            or down.gated
+            or not out.norm
+        ):
+            raise ValueError("a layer has GELU or a gate in `up` alone, and norms of `out` and `down`")
+        tensors = [*(begin or (None, None))[:2]]
+        for product in products:
+            _check(product)
+            tensors += [product.panels, product.bias, *(product.norm or (None, None))[:2]]
+        if begin is not None:
+            _check(Product(out.panels, norm=begin))
+        self.weights = [product.panels for product in products]
+        self.tensors = [tensor for tensor in tensors if tensor is not None]
+        self.addresses = self._addresses()
+        self.fields = _addresses(*tensors[:2])
+        self.epsilons = tuple(0.0 if norm is None else norm.epsilon for norm in (begin, out.norm, down.norm))
+        for product in products:
+            scale, shift = (product.norm or (None, None))[:2]
+            gelu = 2 if product.gated else int(product.gelu)
+            weights, norms = _addresses(product.panels, product.bias), _addresses(scale, shift)
+            self.fields += *weights, _width(product), _outputs(product), gelu, *norms
+
+    @property
+    def is_current(self) -> bool:
+        """Whether all tensors have the memory that they had."""
+        return self.addresses == self._addresses()
+
+    def _addresses(self) -> list[int]:
+        return [tensor.data_ptr() for tensor in self.tensors]
+
+
+def encode(x: Tensor, layer: Layer, attention: Attention, rows: Tensor | None = None) -> Tensor:
+    """Return the output of a layer, all of it in one call; without gradient.
+
+    Args:
+        x: (tokens, width).
+        layer: the layer; it must be current.
+        attention: its attention.
+        rows: the tokens to return, (rows,) int64; None: all.
+
+    Returns:
+        (tokens or rows, width).
+
+    Raises:
+        ValueError: an argument has another type or shape; see `attend`.
+        IndexError: a token to return is not there.
+        MemoryError: too little memory.
+    """
+    x = x.contiguous()
+    if x.dtype is not layer.out.panels.dtype or not x.is_cpu or x.ndim != 2 or x.shape[1] != layer.width:
+        raise ValueError(f"a matrix {layer.width} wide is needed, {_where(layer.out.panels.dtype)}")
+    if rows is not None and (rows.dtype is not torch.int64 or rows.ndim != 1 or not rows.is_cpu):
+        raise ValueError("the numbers of rows are needed, int64 on the CPU")
+    rows = None if rows is None else rows.contiguous()
+    fields = _attention_fields(len(x), layer.width, attention, None)
+    y = torch.empty_like(x) if rows is None else x.new_empty(len(rows), layer.width)
+    addresses = x.data_ptr(), y.data_ptr(), *_addresses(rows)
+    _panels.layer(
+        _numbers(x),
+        torch.get_num_threads(),
+        *(0, 0, *fields),
+        *(*addresses, len(y), layer.pre_norm),
+        *layer.fields,
+        *layer.epsilons,
+    )
+    return y
+
+
+def transform(x: Tensor, onto: Tensor, layer: Layer) -> Tensor:
+    """Return what follows attention in a layer, from the attention's output and what `out` is added to.
+
+    Faster than three calls of `multiply`; arguments, result and errors are as there.
+
+    Args:
+        x, onto: (rows, width) each.
+        layer: the layer.
+    """
+    x, onto = x.contiguous(), onto.contiguous()
+    y, inner = torch.empty_like(onto), x.new_empty(len(x), _outputs(layer.up))
+    normed = torch.empty_like(y) if layer.pre_norm else y
+    _panels.multiply(
+        _numbers(x),
+        torch.get_num_threads(),
+        *_fields(x, layer.out, onto, y, normed),
+        *_fields(normed, layer.up, None, inner, inner),
+        *_fields(_real(inner, layer.up), layer.down, y, y, y),  # each number is read before it is written
+    )
+    return y
+
+
+def _of_qkv(qkv: Tensor, y: Tensor, attention: Attention, sums: Tensor | None) -> tuple[int, ...]:
     """Return the fields of an attention in _panels.c, whose tensors must live until it is computed.
 
     Raises:
         ValueError: see `attend`.
     """
-    offsets, heads, tables, adjacent, before, after, dropout, seed = attention
     fits = qkv.ndim == 2 and qkv.is_cpu and qkv.is_contiguous() and multiplies(qkv.dtype)
-    if not fits or qkv.shape[1] % (3 * heads * WIDE):
+    if not fits or qkv.shape[1] % (3 * attention.heads * WIDE):
         raise ValueError("a matrix of queries, keys and values is needed, on the CPU, with heads of full panels")
+    fields = _attention_fields(qkv.shape[0], qkv.shape[1] // 3, attention, sums)
+    return qkv.data_ptr(), y.data_ptr(), *fields
+
+
+def _attention_fields(rows: int, width: int, attention: Attention, sums: Tensor | None) -> tuple[int, ...]:
+    """Return the same without the first two, the matrices."""
+    offsets, heads, tables, adjacent, before, after, dropout, seed = attention
     adjacent_numbers = offsets.is_cpu and offsets.is_contiguous() and offsets.ndim == 1 and len(offsets) > 0
     if offsets.dtype is not torch.int32 or not adjacent_numbers:
         raise ValueError("offsets are needed, int32 on the CPU")
-    rows, width = qkv.shape[0], qkv.shape[1] // 3
+    if width % (heads * WIDE):
+        raise ValueError("heads of full panels are needed")
     size, positions = width // heads, rows if tables is None else min(map(len, tables))
     for table in tables or ():
         fits = table.dtype is torch.float32 and table.is_cpu and table.is_contiguous()
@@ -236,11 +348,10 @@ def _attention_fields(qkv: Tensor, y: Tensor, attention: Attention, sums: Tensor
         fits = sums.dtype is torch.float32 and sums.is_cpu and sums.is_contiguous()
         if not fits or sums.shape != (rows, heads, 2):
             raise ValueError("two sums are needed for each row and head, float32 on the CPU")
-    addresses = (0, 0) if tables is None else (tables[0].data_ptr(), tables[1].data_ptr())
-    matrices = qkv.data_ptr(), y.data_ptr(), offsets.data_ptr()
     shape = len(offsets) - 1, rows, positions, heads, size
     dropped = min(round(dropout * 2**32), 2**32 - 1)
-    return *matrices, *shape, *addresses, adjacent, *seen, 0 if sums is None else sums.data_ptr(), dropped, seed
+    angles = _addresses(*(tables or (None, None)))
+    return offsets.data_ptr(), *shape, *angles, adjacent, *seen, *_addresses(sums), dropped, seed
 
 
 def _numbers(x: Tensor) -> int:
@@ -257,6 +368,37 @@ def _real(y: Tensor, product: Product) -> Tensor:
     return y[:, : y.shape[1] // 2] if product.gated else y
 
 
+def _width(product: Product) -> int:
+    return product.panels.shape[1] * COLUMNS.get(product.panels.dtype, 0)
+
+
+def _addresses(*tensors: Tensor | None) -> tuple[int, ...]:
+    """Return the addresses of tensors, 0 for None."""
+    return tuple([0 if tensor is None else tensor.data_ptr() for tensor in tensors])
+
+
+def _check(product: Product) -> None:
+    """Check a product without what it multiplies.
+
+    Raises:
+        ValueError: a tensor does not fit.
+    """
+    panels, bias, gelu, norm, gated = product
+    dtype, outputs = panels.dtype, panels.shape[0] * WIDE
+    packed = panels.ndim == 3 and panels.shape[2] == WIDE * COLUMNS.get(dtype, 0) and multiplies(dtype)
+    if not packed or not (panels.is_cpu and panels.is_contiguous()):
+        raise ValueError("a weight in panels is needed, as `pack` returns it")
+    if gated and (gelu or norm is not None or outputs % (2 * WIDE)):
+        raise ValueError("a gate needs halves of whole panels, without GELU or a norm of both")
+    if norm is not None and norm.weight is None:
+        raise ValueError(f"a norm needs a weight, {_where(dtype)}")
+    for vector in (bias, *(norm or (None, None))[:2]):
+        if vector is None:
+            continue
+        if vector.dtype is not dtype or vector.shape != (outputs,) or not (vector.is_cpu and vector.is_contiguous()):
+            raise ValueError(f"a vector of {outputs} adjacent numbers is needed, {_where(dtype)}")
+
+
 def _fields(x: Tensor, product: Product, onto: Tensor | None, y: Tensor, normed: Tensor) -> tuple[float, ...]:
     """Return the fields of a product in _panels.c, whose tensors must live until it is computed.
 
@@ -265,32 +407,19 @@ def _fields(x: Tensor, product: Product, onto: Tensor | None, y: Tensor, normed:
     Raises:
         ValueError: a tensor does not fit.
     """
+    _check(product)
     panels, bias, gelu, norm, gated = product
-    dtype, together = panels.dtype, COLUMNS.get(panels.dtype, 0)
-    packed = panels.ndim == 3 and panels.shape[2] == WIDE * together and multiplies(dtype)
-    if not packed or not (panels.is_cpu and panels.is_contiguous()):
-        raise ValueError("a weight in panels is needed, as `pack` returns it")
+    dtype, needed, outputs = panels.dtype, _width(product), _outputs(product)
     if x.ndim != 2 or x.stride(1) != 1 or not y.is_contiguous():
         raise ValueError("a matrix is needed")
     rows, width = x.shape
-    outputs, needed = panels.shape[0] * WIDE, panels.shape[1] * together
-    if gated and (gelu or norm is not None or outputs % (2 * WIDE)):
-        raise ValueError("a gate needs halves of whole panels, without GELU or a norm of both")
-    scale, shift, epsilon = (None, None, 0.0) if norm is None else norm
-    if norm is not None and scale is None:
-        raise ValueError(f"a norm needs a weight, {_where(dtype)}")
-    for vector in (bias, scale, shift):
-        if vector is None:
-            continue
-        if vector.dtype is not dtype or vector.shape != (outputs,) or not (vector.is_cpu and vector.is_contiguous()):
-            raise ValueError(f"a vector of {outputs} adjacent numbers is needed, {_where(dtype)}")
     if x.dtype is not dtype or not x.is_cpu or needed != width or y.shape != (rows, outputs):
         raise ValueError(f"a matrix {needed} wide is needed, {_where(dtype)}")
     if onto is not None and (onto.dtype is not dtype or not onto.is_cpu or onto.shape != y.shape):
         raise ValueError(f"a matrix to add of {rows} rows and {outputs} columns is needed, {_where(dtype)}")
-    addresses = (0 if part is None else part.data_ptr() for part in (x, panels, bias, onto, y, normed))
-    norms = (0 if part is None else part.data_ptr() for part in (scale, shift))
-    return *addresses, rows, x.stride(0), width, outputs, 2 if gated else int(gelu), *norms, epsilon
+    scale, shift, epsilon = norm or (None, None, 0.0)
+    matrices = _addresses(x, panels, bias, onto, y, normed)
+    return *matrices, rows, x.stride(0), width, outputs, 2 if gated else int(gelu), *_addresses(scale, shift), epsilon
 
 
 def _where(dtype: torch.dtype) -> str:

@@ -40,7 +40,7 @@ def test_outputs_and_gradients_are_those_of_the_plain_kernel(dtype, bound, causa
         pytest.skip("there are no products of this type in panels")
     spec, tokens = AttentionSpec(HEADS, causal=causal, rotation=rotation, window=window), tokens_of(lengths)
     qkv = torch.randn(sum(lengths) + more, 3 * WIDTH, generator=torch.Generator().manual_seed(0)).to(dtype)
-    assert fused_attention.fits_panels(qkv, tokens, spec)
+    assert fused_attention.fits_panels(qkv, WIDTH, tokens, spec)
     expected = learn(plain, qkv.double(), tokens, spec)
     for one, other in zip(learn(fused, qkv, tokens, spec), expected, strict=True):
         assert one.dtype == dtype

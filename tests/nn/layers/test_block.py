@@ -66,7 +66,7 @@ def test_for_inference_a_block_computes_the_same_in_panels(activation, rows, dty
         for part in block.modules():
             part.keeps_packed = True
         monkeypatch.setattr(linear, "panels_multiply", lambda dtype: True)
-        assert (block._in_panels() is not None) == (activation == "gelu")
+        assert (block.in_panels() is not None) == (activation == "gelu")
         torch.testing.assert_close(block(x, tokens, None, rows), expected, **bounds)
         block.attention_norm.weight.mul_(2)
         block.feed_forward.up.weight.mul_(2)  # is packed again

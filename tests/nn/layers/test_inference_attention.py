@@ -29,7 +29,7 @@ def test_sequences_get_what_the_plain_kernel_returns(
     monkeypatch.setattr(fused_attention, "panels_multiply", lambda dtype: in_panels)
     spec, tokens = AttentionSpec(HEADS, causal=causal, rotation=rotation, window=window), tokens_of(lengths)
     qkv = torch.randn(rows, 3 * HEADS * (panels.WIDE if in_panels else 8))
-    assert fused_attention.fits_panels(qkv.to(dtype), tokens, spec) == in_panels
+    assert fused_attention.fits_panels(qkv.to(dtype), qkv.shape[1] // 3, tokens, spec) == in_panels
     before = qkv.to(dtype)
     found = for_inference(before, tokens, spec)
     assert found.dtype == dtype and before.equal(qkv.to(dtype)), "inputs are not modified"

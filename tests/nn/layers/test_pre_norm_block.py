@@ -71,7 +71,7 @@ def test_for_inference_a_block_computes_the_same_in_panels(kind, inner, activati
         for part in block.modules():
             part.keeps_packed = True
         monkeypatch.setattr(linear, "panels_multiply", lambda dtype: True)
-        assert (block._in_panels() is not None) == (activation == "gelu" and inner == 48)
+        assert (block.in_panels() is not None) == (activation == "gelu" and inner == 48)
         torch.testing.assert_close(block(x, tokens, None, rows), expected, rtol=bound, atol=bound)
     torch.testing.assert_close(block(x, tokens, None, rows), expected, rtol=bound, atol=bound)  # with gradient
 

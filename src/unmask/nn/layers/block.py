@@ -27,6 +27,7 @@ Dropout is where it is there: on the attention's output and inside the feed-forw
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import cache
@@ -41,6 +42,7 @@ from unmask.nn.layers.fused_attention import (
     fits_panels,
     flash_supports,
     for_inference,
+    for_panels,
     fused,
     is_supported,
     padded,
@@ -58,7 +60,6 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound=Callable[..., Any])
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
 Norm: TypeAlias = LayerNorm | RMSNorm
-Products: TypeAlias = tuple[panels.Product, panels.Product, panels.Product]
 VARIANTS = 16
 """How often a function may be compiled: for layers of other structure, dtypes, and ranges of the number of tokens."""
 ACTIVATIONS: dict[Activation, Callable[[], nn.Module]] = {
@@ -82,7 +83,11 @@ def choose_kernel(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Kernel:
     if qkv.is_cpu:
         if torch.is_grad_enabled():
             return fused
-        return for_inference if is_supported(tokens.groups, spec) or fits_panels(qkv, tokens, spec) else fused
+        return (
+            for_inference
+            if is_supported(tokens.groups, spec) or fits_panels(qkv, qkv.shape[1] // 3, tokens, spec)
+            else fused
+        )
     masked = any(group.masked for group in tokens.groups)
     return varlen if flash_supports(qkv, spec.heads) and not masked else padded
 
@@ -256,6 +261,7 @@ class Block(nn.Module):
     feed_forward: FeedForward | GatedFeedForward
     feed_forward_norm: LayerNorm
     compiled = False
+    kept: panels.Layer | None = None
 
     def __init__(
         self,
@@ -290,19 +296,22 @@ class Block(nn.Module):
         Returns:
             (tokens or rows, width).
         """
+        if scores is None and (y := _in_one_call(self, x, tokens, rows)) is not None:
+            return y
         read = self.attention.read(x, tokens, scores, rows)
         return _function(Block.finish, compiled=self.compiled)(self, read, select(x, rows))
 
     def finish(self, read: Tensor, x: Tensor) -> Tensor:
         """Return the next layer's tokens from what the attention read, all (rows, width)."""
-        if (products := self._in_panels()) is not None:
-            return panels.transform(read, x, *products)
+        if (layer := self.in_panels()) is not None:
+            return panels.transform(read, x, layer)
         x = self.attention_norm(self.attention.out(read), x, self.dropout)
         y: Tensor = self.feed_forward_norm(self.feed_forward(x), x, self.dropout)
         return y
 
-    def _in_panels(self) -> Products | None:
-        return _products(self, self.attention_norm, self.feed_forward_norm)
+    def in_panels(self) -> panels.Layer | None:
+        """Return the layer in panels, if all products of `finish` are computed there (nn/layers/linear.py)."""
+        return _in_panels(self, None, self.attention_norm, self.feed_forward_norm)
 
 
 class GatedFeedForward(nn.Module):
@@ -332,6 +341,7 @@ class PreNormBlock(nn.Module):
     """
 
     compiled = False
+    kept: panels.Layer | None = None
 
     def __init__(
         self,
@@ -354,6 +364,8 @@ class PreNormBlock(nn.Module):
         self, x: Tensor, tokens: Tokens, scores: list[Tensor] | None = None, rows: Tensor | None = None
     ) -> Tensor:
         """Return the next layer's tokens; see `Block.forward`."""
+        if scores is None and (y := _in_one_call(self, x, tokens, rows)) is not None:
+            return y
         qkv = _function(PreNormBlock.begin, compiled=self.compiled)(self, x)
         read = select(self.attention.attend(qkv, tokens, scores), rows)
         return _function(PreNormBlock.finish, compiled=self.compiled)(self, read, select(x, rows))
@@ -365,14 +377,15 @@ class PreNormBlock(nn.Module):
 
     def finish(self, read: Tensor, x: Tensor) -> Tensor:
         """Return the next layer's tokens from what the attention read, all (rows, width)."""
-        if (products := self._in_panels()) is not None:
-            return panels.transform(read, x, *products, pre_norm=True)
+        if (layer := self.in_panels()) is not None:
+            return panels.transform(read, x, layer)
         x = self.dropout(self.attention.out(read), onto=x)
         x = x + self.feed_forward(self.feed_forward_norm(x))
         return x if self.final_norm is None else self.final_norm(x)
 
-    def _in_panels(self) -> Products | None:
-        return _products(self, self.feed_forward_norm, self.final_norm)
+    def in_panels(self) -> panels.Layer | None:
+        """See `Block.in_panels`."""
+        return _in_panels(self, self.attention_norm, self.feed_forward_norm, self.final_norm)
 
 
 def rms_block(
@@ -392,27 +405,53 @@ def rms_block(
     return PreNormBlock(norms[0], attention, norms[1], feed_forward, final, dropout)
 
 
-def _products(block: Block | PreNormBlock, first: Norm, last: Norm | None) -> Products | None:
-    """Return what `finish` computes as products, if they all are computed in panels (nn/layers/linear.py).
+def _in_one_call(block: Block | PreNormBlock, x: Tensor, tokens: Tokens, rows: Tensor | None) -> Tensor | None:
+    """Return what a layer returns, if all of it is computed in panels; other attention may compute more."""
+    attention, layer = block.attention, block.in_panels()
+    if layer is None or type(attention) is not SelfAttention or attention.kernel is not fastest:
+        return None
+    width, spec = x.shape[1], attention.spec.undropped
+    return (
+        panels.encode(x, layer, for_panels(width, tokens, spec), rows) if fits_panels(x, width, tokens, spec) else None
+    )
+
+
+def _in_panels(block: Block | PreNormBlock, begin: Norm | None, first: Norm, last: Norm | None) -> panels.Layer | None:
+    """Return a layer in panels, the one that was returned before as long as its weights are the same.
 
     Args:
         block: the layer.
-        first, last: norms of the first and the last product.
+        begin, first, last: norms of its input, and of the first and the last product after attention.
     """
-    out, between = block.attention.out, block.feed_forward
-    if block.training or (of_out := out.in_panels()) is None or not is_exact_gelu(between.activation):
+    attention, between = block.attention, block.feed_forward
+    if block.training or not isinstance(attention.qkv, Linear) or not is_exact_gelu(between.activation):
         return None
-    has_gate, of_up, of_down = isinstance(between, GatedFeedForward), between.up.in_panels(), between.down.in_panels()
-    if of_up is None or of_down is None or isinstance(first, RMSNorm) or isinstance(last, RMSNorm):
+    linears = attention.qkv, attention.out, between.up, between.down
+    weights, kept = [linear.in_panels() for linear in linears], block.kept
+    if kept is not None and kept.is_current and all(map(operator.is_, weights, kept.weights)):
+        return kept
+    gated = isinstance(between, GatedFeedForward)
+    of_qkv, of_out, of_up, of_down = weights
+    if of_qkv is None or of_out is None or of_up is None or of_down is None:
         return None
-    if has_gate and between.down.in_features % panels.WIDE:
+    if isinstance(begin, RMSNorm) or isinstance(first, RMSNorm) or isinstance(last, RMSNorm):
         return None
-    after = None if last is None else panels.Norm(last.weight, last.bias, last.eps)
-    return (
-        panels.Product(of_out, out.bias, norm=panels.Norm(first.weight, first.bias, first.eps)),
-        panels.Product(of_up, between.up.bias, gelu=not has_gate, gated=has_gate),
-        panels.Product(of_down, between.down.bias, norm=after),
+    if gated and between.down.in_features % panels.WIDE:
+        return None
+    block.kept = panels.Layer(
+        panels.Product(of_qkv, attention.qkv.bias),
+        panels.Product(of_out, attention.out.bias, norm=_in_layer(first)),
+        panels.Product(of_up, between.up.bias, gelu=not gated, gated=gated),
+        panels.Product(of_down, between.down.bias, norm=_in_layer(last)),
+        begin=_in_layer(begin),
+        pre_norm=isinstance(block, PreNormBlock),
     )
+    return block.kept
+
+
+def _in_layer(norm: LayerNorm | None) -> panels.Norm | None:
+    """Return a norm as `panels.Layer` takes it."""
+    return None if norm is None else panels.Norm(norm.weight, norm.bias, norm.eps)
 
 
 class GroupedQueries(nn.Module):

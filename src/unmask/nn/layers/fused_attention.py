@@ -61,8 +61,8 @@ MANY_REGISTERS = 128
 def fused(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
     """Compute attention; see `Kernel`. Biases are not supported."""
     assert spec.bias is None
-    if fits_panels(qkv, tokens, spec):
-        return _InPanels.apply(qkv.contiguous(), _for_panels(qkv, tokens, spec))  # type: ignore[no-untyped-call]
+    if fits_panels(qkv, qkv.shape[1] // 3, tokens, spec):
+        return _InPanels.apply(qkv.contiguous(), for_panels(qkv.shape[1] // 3, tokens, spec))  # type: ignore[no-untyped-call]
     groups = tokens.groups if pays(spec.window, tokens.attention_groups[-1].longest) else tokens.attention_groups
     output: Tensor = _Attention.apply(qkv, groups, spec)  # type: ignore[no-untyped-call]
     return output
@@ -435,8 +435,9 @@ def _mask(group: Group, spec: AttentionSpec, like: Tensor) -> Tensor | None:
 
 def for_inference(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
     """Compute attention; see `Kernel` and `is_supported`."""
-    if fits_panels(qkv, tokens, spec):
-        return panels.attend(qkv, _for_panels(qkv, tokens, spec))
+    width = qkv.shape[1] // 3
+    if fits_panels(qkv, width, tokens, spec):
+        return panels.attend(qkv, for_panels(width, tokens, spec))
     first = tokens.groups[0]
     if first.index is None and first.stop == len(qkv):  # all tokens, such as those of a text alone
         return _attended(qkv, first, spec)
@@ -451,20 +452,25 @@ def for_inference(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
     return stream
 
 
-def fits_panels(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> bool:
-    """Return whether attention is computed in panels: of real tokens on a CPU, with heads of full panels."""
-    heads_fit = qkv.dtype in panels.COLUMNS and not qkv.shape[1] % (3 * spec.heads * panels.WIDE)
-    if not heads_fit or spec.bias is not None or spec.terms != 1 or not panels_multiply(qkv.dtype):
+def fits_panels(like: Tensor, width: int, tokens: Tokens, spec: AttentionSpec) -> bool:
+    """Return whether attention is computed in panels: of real tokens on a CPU, with heads of full panels.
+
+    Args:
+        like: a tensor with the dtype and device of queries, keys and values.
+        width: that of all heads.
+        tokens, spec: as for `Kernel`.
+    """
+    heads_fit = like.is_cpu and like.dtype in panels.COLUMNS and not width % (spec.heads * panels.WIDE)
+    if not heads_fit or spec.bias is not None or spec.terms != 1 or not panels_multiply(like.dtype):
         return False
     return not any(group.masked for group in tokens.groups)
 
 
-def _for_panels(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> panels.Attention:
+def for_panels(width: int, tokens: Tokens, spec: AttentionSpec) -> panels.Attention:
     """Return what panels.py is told of an attention; draw the seed of its dropout."""
     tables, rotation = None, spec.rotation
     if rotation is not None:
-        width = qkv.shape[1] // (3 * spec.heads)
-        tables = rotation.tables(_longest(tokens), width, qkv.new_empty(0, dtype=torch.float32))
+        tables = rotation.tables(_longest(tokens), width // spec.heads, torch.empty(0, dtype=torch.float32))
     return panels.Attention(
         tokens.offsets,
         spec.heads,

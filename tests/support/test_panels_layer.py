@@ -1,0 +1,151 @@
+"""A layer in one call equals its formula in float64, and its parts in calls of their own."""
+
+import gc
+
+import pytest
+import torch
+from torch.nn.functional import gelu, layer_norm
+
+from unmask.support import panels
+from unmask.support.panels import Attention, Layer, Norm, Product, pack
+
+from .test_panels import dtype, pytestmark, threads  # noqa: F401
+from .test_panels_attention import exact as attend_exactly
+from .test_panels_attention import offsets_of
+
+HEADS, WIDTH, INNER = 2, 64, 96
+BOUND = {torch.float32: 2e-5, torch.bfloat16: 0.03}
+"""Largest error in proportion to the largest output."""
+LENGTHS = (1, 17, 40, 5)
+KINDS = {
+    "post-norm": {},
+    "post-norm, gated": {"gated": True},
+    "pre-norm": {"pre_norm": True, "begins": True},
+    "first pre-norm layer, gated": {"pre_norm": True, "gated": True},
+    "last pre-norm layer, gated": {"pre_norm": True, "gated": True, "begins": True, "ends": True},
+}
+
+
+def weights_of(dtype, gated=False):  # noqa: F811
+    """Return four weights and biases, and three norms."""
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(*shape):
+        return torch.randn(*shape, generator=generator).to(dtype)
+
+    shapes = (3 * WIDTH, WIDTH), (WIDTH, WIDTH), (INNER * (1 + gated), WIDTH), (WIDTH, INNER)
+    linears = [((draw(*shape) / shape[1] ** 0.5), draw(shape[0])) for shape in shapes]
+    return linears, [Norm(1 + 0.3 * draw(WIDTH), draw(WIDTH), 1e-5) for _ in range(3)]
+
+
+def layer_of(linears, norms, *, pre_norm=False, gated=False, begins=False, ends=False):
+    begin, middle, last = norms
+    packed = [(pack(weight), bias) for weight, bias in linears]
+    return Layer(
+        Product(*packed[0]),
+        Product(*packed[1], norm=middle),
+        Product(*packed[2], gelu=not gated, gated=gated),
+        Product(*packed[3], norm=last if ends or not pre_norm else None),
+        begin=begin if begins else None,
+        pre_norm=pre_norm,
+    )
+
+
+def exact(x, offsets, linears, norms, *, pre_norm=False, gated=False, begins=False, ends=False):
+    def multiply(x, linear):
+        return x @ linear[0].double().t() + linear[1].double()
+
+    def normalize(x, norm):
+        return layer_norm(x, (WIDTH,), norm.weight.double(), norm.bias.double(), norm.epsilon)
+
+    x = x.double()
+    qkv = multiply(normalize(x, norms[0]) if begins else x, linears[0])
+    z = multiply(attend_exactly(qkv, offsets, HEADS)[0], linears[1]) + x
+    unit = normalize(z, norms[1])
+    up = multiply(unit, linears[2])
+    between = gelu(up[:, :INNER]) * up[:, INNER:] if gated else gelu(up)
+    y = multiply(between, linears[3]) + (z if pre_norm else unit)
+    return normalize(y, norms[2]) if ends or not pre_norm else y
+
+
+def drawn(dtype, rows):  # noqa: F811
+    return torch.randn(rows, WIDTH, generator=torch.Generator().manual_seed(1)).to(dtype)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("lengths", [(1,), LENGTHS])
+def test_a_layer_is_its_formula(dtype, lengths, kind):  # noqa: F811
+    options, offsets, x = KINDS[kind], offsets_of(lengths), drawn(dtype, sum(lengths))
+    linears, norms = weights_of(dtype, options.get("gated", False))
+    layer, attention, before = layer_of(linears, norms, **options), Attention(offsets, HEADS), x.clone()
+    expected, found = exact(x, offsets, linears, norms, **options), panels.encode(x, layer, attention)
+    assert found.dtype == dtype and x.equal(before), "inputs are not modified"
+    assert (found.double() - expected).abs().max() <= BOUND[dtype] * expected.abs().max()
+    rows = torch.tensor([0, sum(lengths) - 1, 0])
+    for some in (rows, rows[:0]):
+        assert panels.encode(x, layer, attention, some).equal(found[some])
+    if layer.begin is None:
+        read = panels.attend(panels.multiply(x, layer.qkv), attention)
+        assert panels.transform(read, x, layer).equal(found)
+
+
+def test_threads_and_other_sequences_change_nothing(dtype, threads):  # noqa: F811
+    linears, norms = weights_of(dtype)
+    layer, x = layer_of(linears, norms), drawn(dtype, sum(LENGTHS))
+    threads(1)
+    expected = panels.encode(x, layer, Attention(offsets_of(LENGTHS), HEADS))
+    threads(3)
+    assert panels.encode(x, layer, Attention(offsets_of(LENGTHS), HEADS)).equal(expected)
+    for part, whole in zip(x.split(LENGTHS), expected.split(LENGTHS), strict=True):
+        assert panels.encode(part, layer, Attention(offsets_of([len(part)]), HEADS)).equal(whole)
+
+
+def test_a_layer_is_current_as_long_as_its_tensors_have_their_memory(dtype):  # noqa: F811
+    linears, norms = weights_of(dtype)
+    layer, x = layer_of(linears, norms), drawn(dtype, 3)
+    attention, before = Attention(offsets_of([3]), HEADS), None
+    before = panels.encode(x, layer, attention)
+    linears[1][1].add_(1)  # in place: the layer reads it
+    assert layer.is_current and not panels.encode(x, layer, attention).equal(before)
+    linears[1][1].data = linears[1][1].clone()
+    gc.collect()
+    assert not layer.is_current
+
+
+def test_products_that_are_no_layer_are_refused(dtype):  # noqa: F811
+    linears, norms = weights_of(dtype)
+    qkv, out, up, down = (Product(pack(weight), bias) for weight, bias in linears)
+    out, up, norm = out._replace(norm=norms[0]), up._replace(gelu=True), norms[0]
+    for wrong in ((out, out, up, down), (qkv, qkv, up, down), (qkv, out, down, down), (qkv, out, up, up)):
+        with pytest.raises(ValueError, match=r"widths|alone"):
+            Layer(*wrong)
+    for wrong in (
+        (qkv._replace(gelu=True), out, up, down),
+        (qkv, out._replace(norm=None), up, down),
+        (qkv, out, up._replace(norm=Norm(linears[2][1], None, 1.0)), down),
+        (qkv, out, up, down._replace(gelu=True)),
+    ):
+        with pytest.raises(ValueError, match="alone"):
+            Layer(*wrong)
+    for change in ({"norm": Norm(norm.weight[:16], None, 1.0)}, {"bias": linears[2][1]}):
+        with pytest.raises(ValueError, match="adjacent numbers"):
+            Layer(qkv, out._replace(**{"norm": norm, **change}), up, down)
+    with pytest.raises(ValueError, match="adjacent numbers"):
+        Layer(qkv, out, up, down, begin=Norm(norm.weight.double(), None, 1.0))
+
+
+def test_wrong_arguments_are_refused(dtype):  # noqa: F811
+    linears, norms = weights_of(dtype)
+    layer, x, attention = layer_of(linears, norms), drawn(dtype, 3), Attention(offsets_of([3]), HEADS)
+    for wrong in (x.double(), x[:, :16], x[0]):
+        with pytest.raises(ValueError, match="a matrix 64 wide"):
+            panels.encode(wrong, layer, attention)
+    for wrong in (torch.tensor([0], dtype=torch.int32), torch.tensor([[0]])):
+        with pytest.raises(ValueError, match="numbers of rows"):
+            panels.encode(x, layer, attention, wrong)
+    for wrong in (3, -1):
+        with pytest.raises(IndexError, match="not there"):
+            panels.encode(x, layer, attention, torch.tensor([0, wrong]))
+    for wrong in (Attention(offsets_of([4]), HEADS), Attention(offsets_of([3]), 8)):
+        with pytest.raises(ValueError, match=r"ascend|full panels"):
+            panels.encode(x, layer, wrong)
