@@ -66,7 +66,8 @@ def test_where_the_time_goes(benchmark_module, work, records, run_main, monkeypa
         monkeypatch.setattr(module, name, value)
     run_main(module)
     found = {one["kind"]: one for one in records("step_profile")}
-    assert found.keys() == {*module.KINDS, "all else, including Python and numpy", "step"}
+    everything = {*module.EXTENSIONS.values(), *module.KINDS}
+    assert found.keys() == {*everything, "all else, including Python and numpy", "step"}
     assert found["products of matrices"]["seconds"] > 0
     parts = [one["seconds"] for kind, one in found.items() if kind != "step"]
     assert sum(parts) >= found["step"]["seconds"] * 0.999
@@ -103,9 +104,10 @@ def test_where_the_time_of_inference_goes(benchmark_module, records, run_main, m
     monkeypatch.setattr(module, "TEXTS", 8)
     run_main(module, case)
     found = {one["kind"]: one for one in records("step_profile")}
-    assert found.keys() == {*module.IN_PANELS.values(), *module.KINDS, "all else, including Python and numpy", "text"}
+    everything = {*module.EXTENSIONS.values(), *module.KINDS}
+    assert found.keys() == {*everything, "all else, including Python and numpy", "text"}
     assert calls == ([8, 8, 8] if case.startswith("many") else [8] + 16 * [1])
-    assert found["products of matrices"]["seconds"] + found[module.IN_PANELS["multiply"]]["seconds"] > 0
+    assert found["products of matrices"]["seconds"] + found["layers in panels"]["seconds"] > 0
 
 
 def test_both_engines_learn_from_the_same_tokens(

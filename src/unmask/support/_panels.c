@@ -324,7 +324,7 @@ static void multiply_all_bf16(const Product *p)
             const Py_ssize_t row = p->rows * block / blocks, stop = p->rows * (block + 1) / blocks;
             const Py_ssize_t at = row * p->outputs + column;
             panels_bf16[panels - 1][stop - row]((const Bf16 *)p->x + row * p->stride, p->stride, p->step, panel,
-                                                p->apart, p->width, NULL, PY_SSIZE_T_MAX,
+                                                p->apart, p->width, panel, PY_SSIZE_T_MAX,
                                                 p->onto ? (const float *)p->onto + at : NULL, (float *)p->y + at,
                                                 p->outputs);
         }
@@ -813,7 +813,7 @@ static int attend(const Gradient *g, int back, int bits, int threads)
     free(scratch);
     const Py_ssize_t row = (back ? 3 : 1) * a->heads * a->size * bytes_of(bits);
     const Py_ssize_t end = a->offsets[a->sequences];
-    memset((char *)(back ? g->grad_qkv : a->y) + end * row, 0, (a->rows - end) * row);
+    if (end < a->rows) memset((char *)(back ? g->grad_qkv : a->y) + end * row, 0, (a->rows - end) * row);
     return 1;
 }
 
