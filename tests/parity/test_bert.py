@@ -20,7 +20,7 @@ from transformers import BertConfig, BertForPreTraining
 from unmask.data.batches.batch import collate
 from unmask.data.batches.frame import Frame
 from unmask.families.checkpoints import huggingface
-from unmask.nn.layers import score_blocks
+from unmask.nn.layers import fused_attention, score_blocks
 from unmask.nn.layers.block import SelfAttention
 from unmask.nn.layers.plain_attention import AttentionSpec
 from unmask.nn.layers.pooler import Pooler
@@ -195,7 +195,9 @@ def change_modules(learner, kind, **attributes):
 
 
 def attend_to_padding(monkeypatch):
+    """Plant a fault in attention that pads, as it is where there are no panels."""
     right = score_blocks.by_rows
+    monkeypatch.setattr(fused_attention, "panels_multiply", lambda dtype: False)
     monkeypatch.setattr(score_blocks, "by_rows", lambda bias, heads: right(0 * bias, heads))
 
 

@@ -127,6 +127,10 @@ def test_products_that_are_no_layer_are_refused(dtype):  # noqa: F811
     ):
         with pytest.raises(ValueError, match="alone"):
             Layer(*wrong)
+    others = {torch.float32, torch.bfloat16} - {dtype}
+    for wrong in (pack(linears[3][0].to(other)) for other in others if panels.multiplies(other)):
+        with pytest.raises(ValueError, match="one type"):
+            Layer(qkv, out, up, Product(wrong))
     for change in ({"norm": Norm(norm.weight[:16], None, 1.0)}, {"bias": linears[2][1]}):
         with pytest.raises(ValueError, match="adjacent numbers"):
             Layer(qkv, out._replace(**{"norm": norm, **change}), up, down)

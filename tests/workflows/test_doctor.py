@@ -42,6 +42,8 @@ def test_the_choice_of_the_precision_is_explained(monkeypatch, speeds, choice):
     monkeypatch.setattr(doctor, "panels_multiply", lambda dtype: choice == "faster" and dtype == torch.bfloat16)
     report = doctor.doctor()
     in_bf16 = report[HEADINGS[2]]["choice in bf16"]
-    assert in_bf16.startswith(choice) and in_bf16.endswith("; panels for inference") == (choice == "faster")
+    assert in_bf16.startswith(choice) and in_bf16.endswith("; panels for inference and attention") == (
+        choice == "faster"
+    )
     assert "panels" not in report[HEADINGS[2]]["choice in float32"]
     assert report["choices"]["training by default"] == f"cpu, {'bf16' if choice == 'faster' else 'float32'}"

@@ -208,26 +208,14 @@ class Layer:
     ) -> None:
         self.qkv, self.out, self.up, self.down, self.begin, self.pre_norm = qkv, out, up, down, begin, pre_norm
         products = qkv, out, up, down
-        inputs, outputs = zip(*((_width(product), _outputs(product)) for product in products), strict=True)
-        self.width = outputs[1]
-        inner = outputs[2] // 2 if up.gated else outputs[2]
-        if inputs != (self.width, self.width, self.width, inner) or (outputs[0], outputs[3]) != (
-            3 * self.width,
-            self.width,
-        ):
-            raise ValueError("products are needed whose widths are those of a layer")
-        if (
-            qkv.norm
-            or up.norm
-            or qkv.gelu
-            or out.gelu
-            or down.gelu
-            or qkv.gated
-            or out.gated
-            or down.gated
-            or not out.norm
-        ):
-            raise ValueError("a layer has GELU or a gate in `up` alone, and norms of `out` and `down`")
+        shapes = [(_width(product), _outputs(product)) for product in products]
+        self.width, wide = _outputs(out), _outputs(up)
+        inner = wide // 2 if up.gated else wide
+        fit = [(self.width, 3 * self.width), (self.width, self.width), (self.width, wide), (inner, self.width)]
+        if shapes != fit or len({product.panels.dtype for product in products}) > 1:
+            raise ValueError("the products of a layer are needed, with fitting widths, in one type of numbers")
+        if any(product.gelu or product.gated for product in (qkv, out, down)) or qkv.norm or up.norm or not out.norm:
+            raise ValueError("a layer has GELU or a gate in `up` alone, and norms of `out` and perhaps `down`")
         tensors = [*(begin or (None, None))[:2]]
         for product in products:
             _check(product)

@@ -87,7 +87,7 @@ def _products() -> Iterator[tuple[str, str]]:
     for way, speed in many.items():
         yield way, f"{few[way] / 1e9:,.0f} and {speed / 1e9:,.0f} GFLOP/s" if speed else "not possible"
     choice = "oneDNN" if onednn_multiplies(torch.float32) else "torch's BLAS"
-    in_panels = {dtype: "; panels for inference" if panels_multiply(dtype) else "" for dtype in PANELS}
+    in_panels = {dtype: "; panels for inference and attention" if panels_multiply(dtype) else "" for dtype in PANELS}
     yield "choice in float32", choice + in_panels[torch.float32]
     if multiplies_bf16():
         choice = "faster than float32, and the default of training"

@@ -19,12 +19,14 @@ class GELU(nn.GELU):
 
     def forward(self, input: Tensor) -> Tensor:
         """Return a tensor of the same shape, (rows, width)."""
-        return _Gelu.apply(input, False) if _learns(input) else super().forward(input)  # type: ignore[no-untyped-call]
+        if _is_fused(self, input):
+            return _Gelu.apply(input, False)  # type: ignore[no-untyped-call]
+        return super().forward(input)
 
 
 def gated(x: Tensor, activation: nn.Module) -> Tensor:
     """Return activation(a) * b, where a and b are the halves of x: (rows, 2 * width) to (rows, width)."""
-    if isinstance(activation, GELU) and _learns(x, parts=2):
+    if _is_fused(activation, x, parts=2):
         return _Gelu.apply(x, True)  # type: ignore[no-untyped-call]
     inner, gate = x.chunk(2, 1)
     y: Tensor = activation(inner) * gate
@@ -43,5 +45,7 @@ class _Gelu(torch.autograd.Function):
         return rows.gelu_back(grads[0], *ctx.saved_tensors, gated=ctx.gated), None
 
 
-def _learns(x: Tensor, parts: int = 1) -> bool:
-    return torch.is_grad_enabled() and not torch.compiler.is_compiling() and rows.fits(x, parts)
+def _is_fused(activation: nn.Module, x: Tensor, parts: int = 1) -> bool:
+    """Return whether an activation is GELU by erf, whose gradient is computed by rows.py."""
+    learns = torch.is_grad_enabled() and not torch.compiler.is_compiling()
+    return learns and isinstance(activation, GELU) and activation.approximate == "none" and rows.fits(x, parts)
