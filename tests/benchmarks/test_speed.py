@@ -62,7 +62,7 @@ def test_bodies_of_other_families_are_written_and_read(benchmark_module, body, t
 @pytest.mark.exhaustive
 def test_where_the_time_goes(benchmark_module, work, records, run_main, monkeypatch):
     module = benchmark_module("step_profile")
-    for name, value in (("CASES", ["tiny-var-bf16-0.1"]), ("STEPS", 2), ("SEQUENCES", 6)):
+    for name, value in (("CASES", ["tiny-var-bf16-0.1"]), ("INFERENCE", []), ("STEPS", 2), ("SEQUENCES", 6)):
         monkeypatch.setattr(module, name, value)
     run_main(module)
     found = {one["kind"]: one for one in records("step_profile")}
