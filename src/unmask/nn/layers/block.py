@@ -13,6 +13,7 @@ token over its sequence. The kernel is injected. All have equal outputs and grad
 | GPU of Apple's, others | any | `plain` |
 
 `plain` is also for export, attention scores and biases. Where the batch itself contains padding, `varlen` is not used.
+Without gradient, a layer all of which is computed in panels (support/panels.py) is one call.
 
 `Block` is the layer of the paper and of BERT. Vaswani et al. 2017, section 3.1: LayerNorm(x + Sublayer(x)), with
 dropout on the sublayer's output (section 5.4). Layers may share a sublayer, including its LayerNorm (Lan et al. 2020
@@ -83,11 +84,8 @@ def choose_kernel(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Kernel:
     if qkv.is_cpu:
         if torch.is_grad_enabled():
             return fused
-        return (
-            for_inference
-            if is_supported(tokens.groups, spec) or fits_panels(qkv, qkv.shape[1] // 3, tokens, spec)
-            else fused
-        )
+        in_panels = fits_panels(qkv, qkv.shape[1] // 3, tokens, spec)
+        return for_inference if in_panels or is_supported(tokens.groups, spec) else fused
     masked = any(group.masked for group in tokens.groups)
     return varlen if flash_supports(qkv, spec.heads) and not masked else padded
 
@@ -411,9 +409,9 @@ def _in_one_call(block: Block | PreNormBlock, x: Tensor, tokens: Tokens, rows: T
     if layer is None or type(attention) is not SelfAttention or attention.kernel is not fastest:
         return None
     width, spec = x.shape[1], attention.spec.undropped
-    return (
-        panels.encode(x, layer, for_panels(width, tokens, spec), rows) if fits_panels(x, width, tokens, spec) else None
-    )
+    if not fits_panels(x, width, tokens, spec):
+        return None
+    return panels.encode(x, layer, for_panels(width, tokens, spec), rows)
 
 
 def _in_panels(block: Block | PreNormBlock, begin: Norm | None, first: Norm, last: Norm | None) -> panels.Layer | None:
