@@ -15,9 +15,10 @@ from .test_panels import dtype, pytestmark, threads  # noqa: F401
 
 HEADS = 3
 ATOL = 2e-5
-ROUNDING = {torch.float32: 2**-21, torch.bfloat16: 2**-7}
-"""Largest error of a sum in proportion to the sum of the sizes of what is added: in bf16 probabilities and outputs are
-rounded to 2^-9, and rotated queries and keys, too."""
+ROUNDING = {torch.float32: 0.0, torch.bfloat16: 2**-8}
+"""Largest relative error by which probabilities and outputs are rounded."""
+OF_GRADIENTS = {torch.float32: 1e-6, torch.bfloat16: 2**-6}
+"""The same in proportion to the largest gradient: of the sums of many products of what is rounded."""
 LENGTHS = st.lists(st.sampled_from([0, 1, 2, 8, 15, 16, 17, 35, 36, 37, 48, 100]), min_size=1, max_size=6)
 ROTATIONS = st.sampled_from([None, Rotation(), Rotation(interleaved=True)])
 REACH = st.sampled_from([None, 0, 1, 15, 16, 30, 10**12])
@@ -36,10 +37,10 @@ def offsets_of(lengths):
     return torch.tensor([0, *lengths]).cumsum(0).int()
 
 
-def exact(qkv, offsets, heads=HEADS, rotation=None, before=None, after=None, kept=None):
+def exact(qkv, offsets, heads=HEADS, rotation=None, before=None, after=None, kept=None, rounded=torch.float64):
     """Return the outputs in float64, one sequence at a time, and the same if all values were positive.
 
-    `kept` are the factors of the probabilities, (heads, rows, rows).
+    `kept` are the factors of the probabilities, (heads, rows, rows); rotated queries and keys are `rounded` to a type.
     """
     outputs, sizes = [], []
     for start, stop in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
@@ -47,7 +48,7 @@ def exact(qkv, offsets, heads=HEADS, rotation=None, before=None, after=None, kep
         query, key, value = qkv[start:stop].double().view(stop - start, 3, heads, size).permute(1, 2, 0, 3)
         if rotation is not None and stop > start:
             tables = rotation.tables(stop - start, size, query)
-            query, key = (rotation.rotate(x, *tables) for x in (query, key))
+            query, key = (rotation.rotate(x, *tables).to(rounded).double() for x in (query, key))
         distances = torch.arange(stop - start) - torch.arange(stop - start)[:, None]
         attended = distances >= -(len(qkv) if before is None else before)
         attended &= distances <= (len(qkv) if after is None else after)
@@ -75,12 +76,12 @@ def gradient(qkv, grad, attention):
     return panels.attend_back(grad, qkv, y, attention, sums)
 
 
-def check(found, expected, dtype, factor=1):  # noqa: F811
+def check(found, expected, dtype, factor=1, atol=ATOL):  # noqa: F811
     """Check outputs, rows of no sequence included, against those of `exact`."""
     outputs, sizes = expected
     assert not found[len(outputs) :].any()
     error = (found[: len(outputs)].double() - outputs).abs()
-    assert (error <= factor * (ATOL + ROUNDING[dtype] * sizes)).all(), float(error.max())
+    assert (error <= atol + factor * ROUNDING[dtype] * (sizes + outputs.abs())).all(), float(error.max())
 
 
 def drawn(dtype, rows, size=32, heads=HEADS, parts=3, seed=0):  # noqa: F811
@@ -108,11 +109,13 @@ def kept_of(attention, rows, size=32):
 @given(**SEQUENCES)
 def test_outputs_are_those_in_float64(dtype, lengths, size, heads, rotation, more, **seen):  # noqa: F811
     offsets = offsets_of(lengths)
-    qkv = drawn(dtype, sum(lengths) + more, size, heads)
+    qkv = 2 * drawn(dtype, sum(lengths) + more, size, heads)
     before = qkv.clone()
     found = compute(qkv, offsets, heads, rotation, **seen)
     assert found.dtype == dtype and qkv.equal(before), "inputs are not modified"
-    check(found, exact(qkv, offsets, heads, rotation, **seen), dtype, factor=1 if rotation is None else 2)
+    # a few rotated numbers are rounded the other way, as they are rotated in float32
+    factor = 1 if rotation is None else 2
+    check(found, exact(qkv, offsets, heads, rotation, rounded=dtype, **seen), dtype, factor)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
@@ -129,7 +132,7 @@ def test_gradients_are_those_in_float64(dtype, lengths, size, heads, rotation, m
     kept = kept_of(attention._replace(tables=None, before=None, after=None), rows) if dropout else None
     exact(leaf, offsets, heads, rotation, kept=kept, **seen)[0].backward(grad[:rows].double())
     error, largest = (found[:rows].double() - leaf.grad).abs(), leaf.grad.abs().max() if rows else 0
-    assert (error <= ATOL + 2 * ROUNDING[dtype] * largest).all(), float(error.max())
+    assert (error <= ATOL + OF_GRADIENTS[dtype] * largest).all(), float(error.max())
 
 
 def test_dropout_sets_a_share_of_the_probabilities_to_zero():
@@ -198,7 +201,7 @@ def test_what_is_not_a_number_stays_in_its_sequence_and_head(dtype):  # noqa: F8
 def test_scores_of_any_size_have_probabilities(dtype, scale):  # noqa: F811
     qkv, offsets = drawn(dtype, 30), offsets_of([30])
     qkv[:, : HEADS * 32] *= scale
-    check(compute(qkv, offsets), exact(qkv, offsets), dtype, factor=4)
+    check(compute(qkv, offsets), exact(qkv, offsets), dtype, atol=4 * ATOL)
     assert gradient(qkv, drawn(dtype, 30, parts=1), attention_of(qkv, offsets)).isfinite().all()
 
 

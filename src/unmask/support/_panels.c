@@ -24,6 +24,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "_shared.h"
+
 #define WIDE 16        /* columns of the output per panel: two registers of 256 bits, or one of 512 */
 #define TALL 6         /* rows at a time: 12 of 16 registers hold sums */
 #define TALL_512 12    /* with registers of 512 bits: 24 of 32 hold sums */
@@ -66,6 +68,7 @@ typedef struct {
     Py_ssize_t dropped, seed;
 } Attention;
 #define ATTENTION_FIELDS 16
+enum { QUERY, KEY, VALUE }; /* the parts of a row of qkv */
 
 /* The gradient of qkv, (rows, 3 * heads * size), given `grad`, that of y. */
 typedef struct {
@@ -91,8 +94,6 @@ typedef struct {
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
-
-#include "_random.h"
 
 typedef float Vector256 __attribute__((vector_size(32), aligned(4), may_alias));
 typedef float Vector512 __attribute__((vector_size(64), aligned(4), may_alias));
@@ -510,6 +511,17 @@ static void convert(float *row, Py_ssize_t size, int bits)
     if (bits == BF16) narrow((Bf16 *)row, row, size); /* each number is read before its place is written to */
 }
 
+/* Read a head's query, key or value of a token, rotated, as products read it. */
+__attribute__((target("avx2,fma"))) static void read_part(float *to, const Attention *a, int bits, Py_ssize_t start,
+                                                          Py_ssize_t position, int part, Py_ssize_t head,
+                                                          Py_ssize_t ahead)
+{
+    const Py_ssize_t from = ((start + position) * 3 + part) * a->heads * a->size + head * a->size;
+    read_row(to, a->qkv, from, a->size, bits, ahead);
+    if (part != VALUE) rotate(to, a, position, 0);
+    convert(to, a->size, bits);
+}
+
 /* Place row i in panels that multiply it as a row of a weight. */
 static void place(void *panels, const void *row, Py_ssize_t i, Py_ssize_t size, int bits)
 {
@@ -600,27 +612,16 @@ __attribute__((target("avx2,fma"))) static void attend_head(const Attention *a, 
     float *const queries = row + size, *const scores = queries + QUERIES * size, *const y = scores + QUERIES * filled;
     const float scale = 1 / sqrtf(size);
     for (Py_ssize_t i = 0; i < filled; i++) { /* keys and values in panels, filled up with 0 */
-        const Py_ssize_t from = (start + i) * 3 * width + head * size;
-        if (i < length) {
-            read_row(row, a->qkv, from + width, size, bits, ahead);
-            rotate(row, a, i, 0);
-            convert(row, size, bits);
-        } else memset(row, 0, size * sizeof *row);
+        if (i < length) read_part(row, a, bits, start, i, KEY, head, ahead);
+        else memset(row, 0, size * sizeof *row);
         place(keys, row, i, size, bits);
-        if (i < length) {
-            read_row(row, a->qkv, from + 2 * width, size, bits, ahead);
-            convert(row, size, bits);
-        }
+        if (i < length) read_part(row, a, bits, start, i, VALUE, head, ahead);
         place_across(values, row, i, filled, size, bits);
     }
     for (Py_ssize_t top = 0; top < length; top += QUERIES) {
         const Py_ssize_t rows = length - top < QUERIES ? length - top : QUERIES;
-        for (Py_ssize_t i = 0; i < rows; i++) {
-            float *const query = queries + i * size;
-            read_row(query, a->qkv, (start + top + i) * 3 * width + head * size, size, bits, ahead);
-            rotate(query, a, top + i, 0);
-            convert(query, size, bits);
-        }
+        for (Py_ssize_t i = 0; i < rows; i++)
+            read_part(queries + i * size, a, bits, start, top + i, QUERY, head, ahead);
         const Reach reach = reach_of(a, length, top, rows);
         multiply_all(&(Product){.x = queries, .panels = (char *)keys + reach.first * size * bytes,
                                 .apart = size * WIDE, .y = scores, .rows = rows, .stride = size * sizeof(float) / bytes,
@@ -681,18 +682,11 @@ __attribute__((target("avx2,fma"))) static void attend_head_back(const Gradient 
     float *const down = scores + QUERIES * filled, *const scores_down = down + QUERIES * filled;
     float *const factors = scores_down + QUERIES * filled; /* of probabilities, by dropout */
     for (Py_ssize_t i = 0; i < filled; i++) {
-        const Py_ssize_t from = (start + i) * 3 * width + head * size;
-        if (i < length) {
-            read_row(row, a->qkv, from + width, size, bits, ahead);
-            rotate(row, a, i, 0);
-            convert(row, size, bits);
-        } else memset(row, 0, size * sizeof *row);
+        if (i < length) read_part(row, a, bits, start, i, KEY, head, ahead);
+        else memset(row, 0, size * sizeof *row);
         place(keys, row, i, size, bits);
         place_across(across, row, i, filled, size, bits);
-        if (i < length) {
-            read_row(row, a->qkv, from + 2 * width, size, bits, ahead);
-            convert(row, size, bits);
-        }
+        if (i < length) read_part(row, a, bits, start, i, VALUE, head, ahead);
         place(values, row, i, size, bits);
     }
     memset(of_keys, 0, 2 * whole * sizeof *of_keys);
@@ -702,9 +696,7 @@ __attribute__((target("avx2,fma"))) static void attend_head_back(const Gradient 
         for (Py_ssize_t i = 0; i < rows; i++) {
             const Py_ssize_t token = start + top + i;
             float *const query = queries + i * size, *const grad = grads + i * size;
-            read_row(query, a->qkv, token * 3 * width + head * size, size, bits, ahead);
-            rotate(query, a, top + i, 0);
-            convert(query, size, bits);
+            read_part(query, a, bits, start, top + i, QUERY, head, ahead);
             place_across(queries_across, query, i, even, size, bits);
             read_row(row, a->y, token * width + head * size, size, bits, ahead);
             read_row(grad, g->grad, token * width + head * size, size, bits, ahead);
@@ -910,17 +902,6 @@ static PyObject *py_multiply(PyObject *self, PyObject *const *arguments, Py_ssiz
     for (Py_ssize_t i = 0; i < products; i++) multiply(&product[i], bits, threads);
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
-}
-
-/* Read integers, as many as there must be; return whether there are no others. */
-static int read_integers(PyObject *const *arguments, Py_ssize_t count, Py_ssize_t expected, Py_ssize_t *values)
-{
-    if (count != expected) {
-        PyErr_SetString(PyExc_TypeError, "wrong number of arguments");
-        return 0;
-    }
-    for (Py_ssize_t i = 0; i < expected; i++) values[i] = PyLong_AsSsize_t(arguments[i]);
-    return !PyErr_Occurred();
 }
 
 /* Set an attention to its fields; return whether its sequences fit. */

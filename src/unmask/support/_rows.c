@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "_random.h"
+#include "_shared.h"
 
 #define LANES 16 /* of which widths are multiples */
 #define CHUNK 64    /* rows whose gradients are added up first */
@@ -286,17 +286,6 @@ static void gelu(const Gelu *g, int bf16, int threads)
     const Py_ssize_t chunks = (g->rows + CHUNK - 1) / CHUNK;
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1 && g->rows * g->width >= LEAST)
     for (Py_ssize_t i = 0; i < chunks; i++) here.gelu(g, i * CHUNK, least(g->rows, (i + 1) * CHUNK), bf16);
-}
-
-/* Read a number of integers; return whether there are as many. */
-static int read_integers(PyObject *const *arguments, Py_ssize_t count, Py_ssize_t expected, Py_ssize_t *values)
-{
-    if (count != expected) {
-        PyErr_SetString(PyExc_TypeError, "rows: wrong number of arguments");
-        return 0;
-    }
-    for (Py_ssize_t i = 0; i < expected; i++) values[i] = PyLong_AsSsize_t(arguments[i]);
-    return !PyErr_Occurred();
 }
 
 static PyObject *py_norm(PyObject *self, PyObject *const *arguments, Py_ssize_t count)

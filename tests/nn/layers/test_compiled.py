@@ -11,6 +11,7 @@ from unmask.families.modernbert import ModernBertSettings
 from unmask.families.neobert import NeoBertSettings
 from unmask.nn.layers import block
 from unmask.nn.layers.block import compile_layers
+from unmask.support import rows
 
 from .conftest import tokens_of
 
@@ -40,7 +41,8 @@ def functions(monkeypatch):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_compiled_layers_have_equal_outputs_and_gradients(family, functions):
+def test_compiled_layers_have_equal_outputs_and_gradients(family, functions, monkeypatch):
+    monkeypatch.setattr(rows, "_rows", None)  # what is compiled is torch's, and rounds otherwise
     torch.manual_seed(0)
     body = FAMILIES[family](**SMALL).build(50)
     compiled = copy.deepcopy(body)
@@ -56,7 +58,7 @@ def test_compiled_layers_have_equal_outputs_and_gradients(family, functions):
         for (name, value), other in zip(body.named_parameters(), compiled.parameters(), strict=True):
             assert (value.grad is None) == (other.grad is None), name
             if value.grad is not None:
-                torch.testing.assert_close(other.grad.to_dense(), value.grad.to_dense(), rtol=1e-5, atol=1e-4, msg=name)
+                torch.testing.assert_close(other.grad.to_dense(), value.grad.to_dense(), msg=name)
     count = len(functions)
     assert count <= 12, functions  # of each function, for layers with and without a norm there, and one token
     compiled(tokens_of((11, 6, 8)))

@@ -1,11 +1,24 @@
-/* Random numbers of dropout, for _panels.c and _rows.c: any of them by its place, so that there is no state, and a gradient
-   finds the same. Compilers compute those of a row in whole registers. */
+/* What _panels.c and _rows.c have in common: the numbers of their calls, and the random numbers of dropout. */
 
 #pragma once
 
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
 #include <stdint.h>
 
-/* A row of random numbers. */
+/* Read integers, as many as there must be; return whether there are no others. */
+static inline int read_integers(PyObject *const *arguments, Py_ssize_t count, Py_ssize_t expected, Py_ssize_t *values)
+{
+    if (count != expected) {
+        PyErr_SetString(PyExc_TypeError, "wrong number of arguments");
+        return 0;
+    }
+    for (Py_ssize_t i = 0; i < expected; i++) values[i] = PyLong_AsSsize_t(arguments[i]);
+    return !PyErr_Occurred();
+}
+
+/* A row of random numbers: any of them by its place, so that there is no state, and a gradient finds the same. Compilers
+   compute those of a row in whole registers. */
 typedef struct {
     uint32_t first, second;
 } Random;
