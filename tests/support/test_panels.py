@@ -12,18 +12,29 @@ from unmask.support.panels import Norm, Product, pack
 pytestmark = pytest.mark.skipif(not panels.registers(), reason="there was no compiler, or the processor has no AVX2")
 
 
-NUMBERS = [(256, torch.float32), (512, torch.float32), (512, torch.bfloat16)]
+NUMBERS = [
+    (256, torch.float32, False),
+    (512, torch.float32, False),
+    (512, torch.bfloat16, False),
+    (512, torch.bfloat16, True),
+]
+"""Sizes of registers, types of numbers, and whether there are tiles."""
 ROUNDING = {torch.float32: 0.0, torch.bfloat16: 2**-8}
 """Largest relative error by which outputs are rounded; in float32 bounds are absolute."""
 
 
-@pytest.fixture(params=NUMBERS, ids=lambda numbers: f"{numbers[1]}-{numbers[0]}", autouse=True)
+@pytest.fixture(
+    params=NUMBERS, ids=lambda numbers: f"{numbers[1]}-{'tiles' if numbers[2] else numbers[0]}", autouse=True
+)
 def dtype(request, monkeypatch):
     """Compute with registers of each size and numbers of each type that this processor has; the type of the numbers."""
-    size, dtype = request.param
+    size, dtype, tiles = request.param
     if size > panels.registers() or not panels.multiplies(dtype):
         pytest.skip(f"the processor has no registers of {size} bits for {dtype}")
+    if tiles and not panels.has_tiles():
+        pytest.skip("the processor has no tiles")
     monkeypatch.setattr(panels, "registers", lambda: size)
+    monkeypatch.setattr(panels, "has_tiles", lambda: tiles)
     return dtype
 
 

@@ -6,8 +6,8 @@
    the sums. Sums of DEPTH products are added up at the end, which rounds less than one long sum. A row is computed in
    the same way whatever the other rows are. Goto and van de Geijn 2008 describe the principle.
 
-   In bf16 a panel holds pairs of columns, whose products VDPBF16PS adds to a sum in float32. A sum is rounded once,
-   after bias, addition and GELU.
+   In bf16 a panel holds pairs of columns, whose products VDPBF16PS adds to a sum in float32. With AMX, 16 such pairs of a
+   panel are a tile, which TDPBF16PS multiplies with 16 rows of x. A sum is rounded once, after bias, addition and GELU.
 
    Attention copies the keys and values of a head and a sequence into panels, so that scores and outputs are products
    like the others. The rows that the thread reads next are fetched meanwhile, as they lie far apart. Its backward pass
@@ -31,9 +31,13 @@
 #define TALL_512 12    /* with registers of 512 bits: 24 of 32 hold sums */
 #define DEPTH 384      /* products per sum */
 #define CHUNK 36864    /* numbers of x that stay in the second-level cache */
+#define TALL_TILES 32  /* rows of two tiles: four of eight tiles hold sums */
+#define DEEP 32        /* columns of a tile of x */
+#define CHUNK_TILES 262144 /* numbers of panels that stay there with tiles */
 #define QUERIES 36     /* rows of an attention's scores at a time */
 #define LEAST 524288.0 /* multiplications from which on several threads are used */
 #define BF16 16        /* in place of the bits of registers: numbers are bf16, registers have 512 bits */
+#define TILES 8        /* the same with tiles */
 
 typedef uint16_t Bf16; /* the upper half of a float */
 
@@ -91,6 +95,10 @@ typedef struct {
 #define PRODUCT_FIELDS 7 /* panels, bias, width, outputs, gelu, scale, shift */
 #define LAYER_FIELDS (ATTENTION_FIELDS + 5 + 2 + 4 * PRODUCT_FIELDS)
 #define LAYER_NORMS 3 /* begin, out, down */
+
+/* Orders in which a matrix of bf16 is written: in panels as the rows of a weight or as its columns, or transposed; of
+   columns, 0 follows up to a multiple of DEEP. */
+enum { ROWS, COLUMNS, DOWN };
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
@@ -199,6 +207,12 @@ __attribute__((target("avx2,fma"))) static void gate(float *y, Py_ssize_t width)
         _mm256_storeu_ps(y + i, _mm256_mul_ps(gelu(_mm256_loadu_ps(y + i)), _mm256_loadu_ps(y + width / 2 + i)));
 }
 
+/* Return 1 / sqrt(variance + epsilon); where a variance overflows, its root would be taken for infinity, a row for 0. */
+static inline float inverse_deviation(float variance, float epsilon)
+{
+    return variance <= FLT_MAX ? 1 / sqrtf(variance + epsilon) : NAN;
+}
+
 /* Normalize a row to mean 0 and variance 1, scale and shift it; `width` is a multiple of 8. */
 __attribute__((target("avx2,fma"))) static void normalize(float *normed, const float *y, Py_ssize_t width,
                                                           const float *scale, const float *shift, float epsilon)
@@ -210,9 +224,7 @@ __attribute__((target("avx2,fma"))) static void normalize(float *normed, const f
         const __m256 centered = _mm256_sub_ps(_mm256_loadu_ps(y + i), mean);
         squares = _mm256_fmadd_ps(centered, centered, squares);
     }
-    const float variance = total(squares) / width;
-    /* where it overflows, its root would be taken for infinity and the row for 0 */
-    const __m256 factor = _mm256_set1_ps(variance <= FLT_MAX ? 1 / sqrtf(variance + epsilon) : NAN);
+    const __m256 factor = _mm256_set1_ps(inverse_deviation(total(squares) / width, epsilon));
     for (Py_ssize_t i = 0; i < width; i += 8) {
         const __m256 unit = _mm256_mul_ps(_mm256_sub_ps(_mm256_loadu_ps(y + i), mean), factor);
         const __m256 added = shift ? _mm256_loadu_ps(shift + i) : _mm256_setzero_ps();
@@ -273,29 +285,261 @@ __attribute__((target(TARGET_BF16))) static void widen(float *wide, const Bf16 *
     for (Py_ssize_t i = 0; i < width; i += WIDE) _mm512_storeu_ps(wide + i, widened(x + i));
 }
 
+__attribute__((target(TARGET_BF16))) static inline void store_narrow(Bf16 *x, __m512 wide)
+{
+    _mm256_storeu_si256((__m256i *)x, (__m256i)_mm512_cvtneps_pbh(wide));
+}
+
 __attribute__((target(TARGET_BF16))) static void narrow(Bf16 *x, const float *wide, Py_ssize_t width)
 {
-    for (Py_ssize_t i = 0; i < width; i += WIDE)
-        _mm256_storeu_si256((__m256i *)(x + i), (__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(wide + i)));
+    for (Py_ssize_t i = 0; i < width; i += WIDE) store_narrow(x + i, _mm512_loadu_ps(wide + i));
+}
+
+/* Return what `gelu` does to a relative error of 2^-12, an eighth of what bf16 rounds: by an approximate quotient and fewer
+   terms of 2^r = e^(r log 2). */
+__attribute__((target(TARGET_BF16))) static inline __m512 gelu_bf16(__m512 x)
+{
+    static const float a[] = {0.5307027145f, -0.7265760135f, 0.7107068705f, -0.142248368f, 0.127414796f};
+    static const float b[] = {0.0096181291f, 0.0555041087f, 0.2402265070f, 0.6931471806f, 1};
+    const __m512 size = _mm512_min_ps(_mm512_set1_ps(30), _mm512_abs_ps(x)); /* what is not a number remains */
+    const __m512 t = _mm512_rcp14_ps(_mm512_fmadd_ps(size, _mm512_set1_ps(0.2316418882f), _mm512_set1_ps(1)));
+    const __m512 power = _mm512_mul_ps(_mm512_mul_ps(size, size), _mm512_set1_ps(-0.7213475204f));
+    const __m512 n = _mm512_roundscale_ps(power, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const __m512 r = _mm512_sub_ps(power, n);
+    __m512 y = _mm512_set1_ps(a[0]), e = _mm512_set1_ps(b[0]);
+    for (int i = 1; i < 5; i++) y = _mm512_fmadd_ps(y, t, _mm512_set1_ps(a[i]));
+    for (int i = 1; i < 5; i++) e = _mm512_fmadd_ps(e, r, _mm512_set1_ps(b[i]));
+    const __m512 rest = _mm512_mul_ps(_mm512_mul_ps(y, t), _mm512_scalef_ps(e, n)); /* half of 1 - erf */
+    return _mm512_fnmadd_ps(size, rest, _mm512_max_ps(x, _mm512_setzero_ps()));
+}
+
+/* Transpose 16 rows of 16 pairs. */
+__attribute__((target(TARGET_BF16))) static inline void transpose_pairs(__m512i rows[WIDE])
+{
+    __m512i other[WIDE];
+    for (int i = 0; i < WIDE; i += 2) {
+        other[i] = _mm512_unpacklo_epi32(rows[i], rows[i + 1]);
+        other[i + 1] = _mm512_unpackhi_epi32(rows[i], rows[i + 1]);
+    }
+    for (int i = 0; i < WIDE; i += 4)
+        for (int j = 0; j < 2; j++) {
+            rows[i + 2 * j] = _mm512_unpacklo_epi64(other[i + j], other[i + j + 2]);
+            rows[i + 2 * j + 1] = _mm512_unpackhi_epi64(other[i + j], other[i + j + 2]);
+        }
+    /* row 4 i + j has, in its part k of 128 bits, column 4 k + j of rows 4 i to 4 i + 3 */
+    for (int j = 0; j < 4; j++) {
+        const __m512i even = _mm512_shuffle_i32x4(rows[j], rows[4 + j], 0x88);
+        const __m512i odd = _mm512_shuffle_i32x4(rows[j], rows[4 + j], 0xdd);
+        const __m512i next_even = _mm512_shuffle_i32x4(rows[8 + j], rows[12 + j], 0x88);
+        const __m512i next_odd = _mm512_shuffle_i32x4(rows[8 + j], rows[12 + j], 0xdd);
+        other[j] = _mm512_shuffle_i32x4(even, next_even, 0x88);
+        other[4 + j] = _mm512_shuffle_i32x4(odd, next_odd, 0x88);
+        other[8 + j] = _mm512_shuffle_i32x4(even, next_even, 0xdd);
+        other[12 + j] = _mm512_shuffle_i32x4(odd, next_odd, 0xdd);
+    }
+    memcpy(rows, other, sizeof other);
+}
+
+/* Return 16 columns of rows i and i + 1 in pairs; rows from `count` on are 0. */
+__attribute__((target(TARGET_BF16))) static inline __m512i pairs_down(const Bf16 *x, Py_ssize_t i, Py_ssize_t count,
+                                                                      Py_ssize_t stride)
+{
+    __m512i pairs = _mm512_setzero_si512();
+    if (i < count) pairs = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(x + i * stride)));
+    if (i + 1 >= count) return pairs;
+    const __m512i upper = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(x + (i + 1) * stride)));
+    return _mm512_or_si512(pairs, _mm512_slli_epi32(upper, 16));
+}
+
+/* Write 16 rows, which begin `stride` numbers after each other, to a panel. */
+__attribute__((target(TARGET_BF16))) static void write_panel(Bf16 *panel, const Bf16 *rows, Py_ssize_t stride,
+                                                             Py_ssize_t columns)
+{
+    for (Py_ssize_t column = 0; column < columns; column += DEEP, panel += DEEP * WIDE) {
+        const int count = (int)(columns - column < DEEP ? (columns - column) / 2 : WIDE);
+        const __mmask16 mask = (__mmask16)((1u << count) - 1);
+        __m512i block[WIDE];
+        for (int i = 0; i < WIDE; i++) block[i] = _mm512_maskz_loadu_epi32(mask, rows + i * stride + column);
+        transpose_pairs(block);
+        for (int i = 0; i < count; i++) _mm512_storeu_si512(panel + i * DEEP, block[i]);
+    }
+}
+
+/* Write a matrix in one of the orders of `pack`. */
+__attribute__((target(TARGET_BF16))) static void pack(const Bf16 *x, Py_ssize_t rows, Py_ssize_t columns, Bf16 *y,
+                                                      int order, int threads)
+{
+    const Py_ssize_t deep = (rows + DEEP - 1) / DEEP * DEEP, parts = (order == ROWS ? rows : columns) / WIDE;
+    const int several = threads > 1 && rows * columns >= LEAST / DEPTH * 16;
+#pragma omp parallel for schedule(static) num_threads(threads) if (several)
+    for (Py_ssize_t part = 0; part < parts; part++) {
+        if (order == ROWS) {
+            write_panel(y + part * WIDE * columns, x + part * WIDE * columns, columns, columns);
+            continue;
+        }
+        for (Py_ssize_t row = 0; row < deep; row += DEEP) {
+            __m512i block[WIDE];
+            for (int i = 0; i < WIDE; i++) block[i] = pairs_down(x + part * WIDE, row + 2 * i, rows, columns);
+            if (order == DOWN) transpose_pairs(block);
+            Bf16 *const to = y + part * WIDE * deep + (order == DOWN ? row : row * WIDE);
+            for (int i = 0; i < WIDE; i++) _mm512_storeu_si512(to + i * (order == DOWN ? deep : DEEP), block[i]);
+        }
+    }
 }
 
 /* Set rows of y, from row `top` and `column` on, to a tile with what is added to it, and GELU. */
-__attribute__((target(TARGET_BF16))) static void finish_bf16(const Product *p, float *tile, Py_ssize_t top,
+__attribute__((target(TARGET_BF16))) static void finish_bf16(const Product *p, const float *tile, Py_ssize_t top,
                                                              Py_ssize_t count, Py_ssize_t column, int panels)
 {
-    const Py_ssize_t columns = panels * WIDE;
-    float *const rows = tile;
     for (Py_ssize_t row = top; row < top + count; row++)
-        for (Py_ssize_t from = column; from < column + columns; from += WIDE, tile += WIDE) {
+        for (Py_ssize_t from = column; from < column + panels * WIDE; from += WIDE, tile += WIDE) {
             __m512 sum = _mm512_loadu_ps(tile);
             if (p->bias) sum = _mm512_add_ps(sum, widened((const Bf16 *)p->bias + from));
             if (p->onto) sum = _mm512_add_ps(sum, widened((const Bf16 *)p->onto + row * p->outputs + from));
-            _mm512_storeu_ps(tile, sum);
+            if (p->gelu == 1) sum = gelu_bf16(sum);
+            store_narrow((Bf16 *)p->y + row * p->outputs + from, sum);
         }
-    /* not in the same loop: what two registers of 256 bits have just stored cannot be loaded at once by one of 512 */
-    if (p->gelu == 1) apply_gelu(rows, count * panels, WIDE);
-    for (Py_ssize_t i = 0; i < count; i++)
-        narrow((Bf16 *)p->y + (top + i) * p->outputs + column, rows + i * columns, columns);
+}
+
+#if defined(__linux__) && (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#define TARGET_TILES "avx512f,avx512bf16,amx-tile,amx-bf16"
+#define BARRIER __asm__ volatile("" ::: "memory") /* the intrinsics do not tell compilers all that they read */
+
+/* Return whether there are tiles: the kernel wants to be asked first, and refuses where there are none. */
+static int has_tiles(void)
+{
+    enum { ASK = 0x1023, TILE_DATA = 18, AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24 };
+    unsigned a, b, c, d;
+    if (!HAS_BF16 || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;
+    return d & AMX_BF16 && d & AMX_TILE && !syscall(SYS_arch_prctl, ASK, TILE_DATA);
+}
+
+static _Thread_local Py_ssize_t shaped; /* the rows that this thread's tiles are for; 0: they have been released */
+
+/* Set the shapes of tiles for at most TALL_TILES rows of x: those of 0 and 1 are the sums of the first 16 with two panels,
+   of 2 and 3 those of the others; 4 and 5 are x, 6 and 7 the panels. */
+__attribute__((target(TARGET_TILES))) static void shape_tiles(Py_ssize_t rows)
+{
+    if (rows == shaped) return;
+    struct {
+        uint8_t palette, start, reserved[14];
+        uint16_t bytes[16];
+        uint8_t rows[16];
+    } shapes = {.palette = 1};
+    for (int tile = 0; tile < 8; tile++) {
+        const Py_ssize_t upper = rows < WIDE ? rows : WIDE, lower = rows > WIDE ? rows - WIDE : WIDE;
+        shapes.bytes[tile] = 64;
+        shapes.rows[tile] = tile >= 6 ? WIDE : tile == 2 || tile == 3 || tile == 5 ? lower : upper;
+    }
+    BARRIER;
+    _tile_loadconfig(&shapes);
+    shaped = rows;
+}
+
+__attribute__((target(TARGET_TILES))) static void release_tiles(void)
+{
+    _tile_release();
+    shaped = 0;
+}
+
+/* Set at most TALL_TILES rows of y, for which tiles have been shaped, to the sums of `width` products with one or two
+   panels, plus `onto`. */
+__attribute__((target(TARGET_TILES), always_inline)) static inline void multiply_tiles(
+    const Bf16 *x, Py_ssize_t stride, Py_ssize_t rows, const Bf16 *panel, Py_ssize_t apart, Py_ssize_t width,
+    const float *onto, float *y, Py_ssize_t outputs, const int two, const int tall)
+{
+    _Alignas(64) Bf16 last_x[TALL_TILES][DEEP], last_panels[2][DEEP * WIDE];
+    const Py_ssize_t to = outputs * sizeof *y;
+    Py_ssize_t row = stride * sizeof *x;
+    BARRIER;
+    if (onto) {
+        _tile_loadd(0, onto, to);
+        if (two) _tile_loadd(1, onto + WIDE, to);
+        if (tall) _tile_loadd(2, onto + WIDE * outputs, to);
+        if (two && tall) _tile_loadd(3, onto + WIDE * outputs + WIDE, to);
+    } else {
+        _tile_zero(0);
+        if (two) _tile_zero(1);
+        if (tall) _tile_zero(2);
+        if (two && tall) _tile_zero(3);
+    }
+    for (Py_ssize_t i = 0; i < width; i += DEEP, x += DEEP, panel += DEEP * WIDE) {
+        if (i + DEEP > width) { /* filled up with 0 */
+            const Py_ssize_t rest = width - i;
+            memset(last_x, 0, sizeof last_x);
+            memset(last_panels, 0, sizeof last_panels);
+            for (Py_ssize_t j = 0; j < rows; j++) memcpy(last_x[j], x + j * stride, rest * sizeof *x);
+            for (int part = 0; part < 1 + two; part++)
+                memcpy(last_panels[part], panel + part * apart, rest * WIDE * sizeof *panel);
+            x = last_x[0], row = sizeof last_x[0], panel = last_panels[0], apart = DEEP * WIDE;
+            BARRIER;
+        }
+        _tile_loadd(6, panel, 64);
+        _tile_loadd(4, x, row);
+        _tile_dpbf16ps(0, 4, 6);
+        if (two) {
+            _tile_loadd(7, panel + apart, 64);
+            _tile_dpbf16ps(1, 4, 7);
+        }
+        if (tall) {
+            _tile_loadd(5, (const char *)x + WIDE * row, row);
+            _tile_dpbf16ps(2, 5, 6);
+            if (two) _tile_dpbf16ps(3, 5, 7);
+        }
+    }
+    _tile_stored(0, y, to);
+    if (two) _tile_stored(1, y + WIDE, to);
+    if (tall) _tile_stored(2, y + WIDE * outputs, to);
+    if (two && tall) _tile_stored(3, y + WIDE * outputs + WIDE, to);
+    BARRIER;
+}
+
+/* Compute what `multiply_tiles` does, with code for each number of tiles. */
+__attribute__((target(TARGET_TILES))) static void multiply_block(const Bf16 *x, Py_ssize_t stride, Py_ssize_t rows,
+                                                                 const Bf16 *panel, Py_ssize_t apart, Py_ssize_t width,
+                                                                 const float *onto, float *y, Py_ssize_t outputs,
+                                                                 int panels)
+{
+    if (panels == 2 && rows > WIDE)
+        multiply_tiles(x, stride, rows, panel, apart, width, onto, y, outputs, 1, 1);
+    else if (panels == 2) multiply_tiles(x, stride, rows, panel, apart, width, onto, y, outputs, 1, 0);
+    else if (rows > WIDE) multiply_tiles(x, stride, rows, panel, apart, width, onto, y, outputs, 0, 1);
+    else multiply_tiles(x, stride, rows, panel, apart, width, onto, y, outputs, 0, 0);
+}
+#else
+static int has_tiles(void) { return 0; }
+static void shape_tiles(Py_ssize_t rows) { (void)rows; }
+static void release_tiles(void) {}
+static void multiply_block(const Bf16 *x, Py_ssize_t stride, Py_ssize_t rows, const Bf16 *panel, Py_ssize_t apart,
+                           Py_ssize_t width, const float *onto, float *y, Py_ssize_t outputs, int panels)
+{
+    (void)x, (void)stride, (void)rows, (void)panel, (void)apart, (void)width;
+    (void)onto, (void)y, (void)outputs, (void)panels;
+}
+#endif
+
+/* Compute what `multiply_panels` does with tiles, for panels [first, last). Rows of x stay in the first-level cache, as
+   panels, whose lines follow each other, come fast enough from the next one, where as many stay as fit. */
+static void multiply_panels_tiles(const Product *p, Py_ssize_t top, Py_ssize_t count, Py_ssize_t first, Py_ssize_t last)
+{
+    const Py_ssize_t fit = CHUNK_TILES / (p->width * 2 * WIDE) * 2, group = fit < 2 ? 2 : fit;
+    _Alignas(64) float tile[TALL_TILES * 2 * WIDE];
+    for (Py_ssize_t begin = first; begin < last; begin += group)
+        for (Py_ssize_t from = top; from < top + count; from += TALL_TILES) {
+            const Py_ssize_t rows = top + count - from < TALL_TILES ? top + count - from : TALL_TILES;
+            const Py_ssize_t end = begin + group < last ? begin + group : last;
+            shape_tiles(rows);
+            for (Py_ssize_t panel = begin; panel < end; panel += 2) {
+                const int panels = panel + 1 < end ? 2 : 1;
+                multiply_block((const Bf16 *)p->x + from * p->stride, p->stride, rows,
+                               (const Bf16 *)p->panels + panel * p->apart, p->apart, p->width, NULL, tile,
+                               panels * WIDE, panels);
+                finish_bf16(p, tile, from, rows, panel * WIDE, panels);
+            }
+        }
 }
 
 /* Compute what `multiply_panels` does. */
@@ -315,8 +559,20 @@ static void multiply_panels_bf16(const Product *p, Py_ssize_t top, Py_ssize_t co
 }
 
 /* Compute a product of bf16 in this thread, with y and `onto` in float, and neither bias, GELU nor norm. */
-static void multiply_all_bf16(const Product *p)
+static void multiply_all_bf16(const Product *p, int bits)
 {
+    for (Py_ssize_t row = 0; bits == TILES && p->step == 2 && row < p->rows; row += TALL_TILES) {
+        const Py_ssize_t rows = p->rows - row < TALL_TILES ? p->rows - row : TALL_TILES;
+        shape_tiles(rows);
+        for (Py_ssize_t column = 0; column < p->outputs; column += 2 * WIDE) {
+            const Py_ssize_t at = row * p->outputs + column;
+            multiply_block((const Bf16 *)p->x + row * p->stride, p->stride, rows,
+                           (const Bf16 *)p->panels + column / WIDE * p->apart, p->apart, p->width,
+                           p->onto ? (const float *)p->onto + at : NULL, (float *)p->y + at, p->outputs,
+                           column + WIDE < p->outputs ? 2 : 1);
+        }
+    }
+    if (bits == TILES && p->step == 2) return;
     const Py_ssize_t blocks = (p->rows + TALL_512 - 1) / TALL_512;
     for (Py_ssize_t column = 0; column < p->outputs; column += 2 * WIDE) {
         const int panels = column + WIDE < p->outputs ? 2 : 1;
@@ -343,22 +599,58 @@ __attribute__((target(TARGET_BF16))) static inline void place_halves(uint32_t *p
     }
 }
 
-/* Compute what `finish_row` does, in float. */
+/* Compute what `exponentials` does, to 2^-18 of each. */
+__attribute__((target(TARGET_BF16))) static float exponentials_bf16(float *scores, Py_ssize_t from, Py_ssize_t to,
+                                                                    Py_ssize_t filled, float scale, float *highest)
+{
+    static const float b[] = {0.0013333558f, 0.0096181291f, 0.0555041087f, 0.2402265070f, 0.6931471806f, 1};
+    const __m512i places = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    const __m512i first = _mm512_set1_epi32((int)from), stop = _mm512_set1_epi32((int)to);
+    const __m512 factor = _mm512_set1_ps(scale * 1.44269504f);
+    __m512 most = _mm512_set1_ps(-INFINITY), sums = _mm512_setzero_ps();
+    for (Py_ssize_t i = from / WIDE * WIDE; i < to; i += WIDE) {
+        const __m512i place = _mm512_add_epi32(places, _mm512_set1_epi32((int)i));
+        const __mmask16 real = _mm512_mask_cmplt_epi32_mask(_mm512_cmpge_epi32_mask(place, first), place, stop);
+        most = _mm512_mask_max_ps(most, real, _mm512_loadu_ps(scores + i), most);
+    }
+    *highest = _mm512_reduce_max_ps(most);
+    for (Py_ssize_t i = 0; i < filled; i += WIDE) {
+        const __m512i place = _mm512_add_epi32(places, _mm512_set1_epi32((int)i));
+        const __mmask16 real = _mm512_mask_cmplt_epi32_mask(_mm512_cmpge_epi32_mask(place, first), place, stop);
+        const __m512 size = _mm512_sub_ps(_mm512_loadu_ps(scores + i), _mm512_set1_ps(*highest));
+        const __m512 power = _mm512_mul_ps(size, factor);
+        const __m512 n = _mm512_roundscale_ps(power, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+        const __m512 r = _mm512_sub_ps(power, n);
+        __m512 e = _mm512_set1_ps(b[0]);
+        for (int j = 1; j < 6; j++) e = _mm512_fmadd_ps(e, r, _mm512_set1_ps(b[j]));
+        e = _mm512_maskz_scalef_ps(real, e, n);
+        sums = _mm512_add_ps(sums, e);
+        _mm512_storeu_ps(scores + i, e);
+    }
+    return _mm512_reduce_add_ps(sums);
+}
+
+/* Compute what `finish_row` does. */
 __attribute__((target(TARGET_BF16))) static void finish_row_bf16(const Product *p, Py_ssize_t row)
 {
     const Py_ssize_t width = p->outputs;
-    Bf16 *const y = (Bf16 *)p->y + row * width;
-    float wide[width], scale[width], shift[width];
-    widen(wide, y, width);
-    if (p->gelu == GATED) {
-        gate(wide, width);
-        narrow(y, wide, width / 2);
-    }
+    Bf16 *const y = (Bf16 *)p->y + row * width, *const normed = (Bf16 *)p->normed + row * width;
+    for (Py_ssize_t i = 0; p->gelu == GATED && i < width / 2; i += WIDE)
+        store_narrow(y + i, _mm512_mul_ps(gelu_bf16(widened(y + i)), widened(y + width / 2 + i)));
     if (!p->scale) return;
-    widen(scale, p->scale, width);
-    if (p->shift) widen(shift, p->shift, width);
-    normalize(wide, wide, width, scale, p->shift ? shift : NULL, p->epsilon);
-    narrow((Bf16 *)p->normed + row * width, wide, width);
+    __m512 sums = _mm512_setzero_ps(), squares = _mm512_setzero_ps();
+    for (Py_ssize_t i = 0; i < width; i += WIDE) sums = _mm512_add_ps(sums, widened(y + i));
+    const __m512 mean = _mm512_set1_ps(_mm512_reduce_add_ps(sums) / width);
+    for (Py_ssize_t i = 0; i < width; i += WIDE) {
+        const __m512 centered = _mm512_sub_ps(widened(y + i), mean);
+        squares = _mm512_fmadd_ps(centered, centered, squares);
+    }
+    const __m512 factor = _mm512_set1_ps(inverse_deviation(_mm512_reduce_add_ps(squares) / width, p->epsilon));
+    for (Py_ssize_t i = 0; i < width; i += WIDE) {
+        const __m512 unit = _mm512_mul_ps(_mm512_sub_ps(widened(y + i), mean), factor);
+        const __m512 shift = p->shift ? widened((const Bf16 *)p->shift + i) : _mm512_setzero_ps();
+        store_narrow(normed + i, _mm512_fmadd_ps(unit, widened((const Bf16 *)p->scale + i), shift));
+    }
 }
 #else
 #define HAS_BF16 0
@@ -366,13 +658,32 @@ static void multiply_panels_bf16(const Product *p, Py_ssize_t top, Py_ssize_t co
 {
     (void)p, (void)top, (void)count, (void)column, (void)panels;
 }
-static void multiply_all_bf16(const Product *p) { (void)p; }
+static void multiply_panels_tiles(const Product *p, Py_ssize_t top, Py_ssize_t count, Py_ssize_t first, Py_ssize_t last)
+{
+    (void)p, (void)top, (void)count, (void)first, (void)last;
+}
+static void multiply_all_bf16(const Product *p, int bits) { (void)p, (void)bits; }
+static int has_tiles(void) { return 0; }
+static void release_tiles(void) {}
 static void place_halves(uint32_t *pairs, const Bf16 *x, Py_ssize_t count, int upper)
 {
     (void)pairs, (void)x, (void)count, (void)upper;
 }
 static void finish_row_bf16(const Product *p, Py_ssize_t row) { (void)p, (void)row; }
 static void widen(float *wide, const Bf16 *x, Py_ssize_t width) { (void)wide, (void)x, (void)width; }
+static void write_panel(Bf16 *panel, const Bf16 *rows, Py_ssize_t stride, Py_ssize_t columns)
+{
+    (void)panel, (void)rows, (void)stride, (void)columns;
+}
+static float exponentials_bf16(float *scores, Py_ssize_t from, Py_ssize_t to, Py_ssize_t filled, float scale,
+                               float *highest)
+{
+    return (void)scores, (void)from, (void)to, (void)filled, (void)scale, (void)highest, 0;
+}
+static void pack(const Bf16 *x, Py_ssize_t rows, Py_ssize_t columns, Bf16 *y, int order, int threads)
+{
+    (void)x, (void)rows, (void)columns, (void)y, (void)order, (void)threads;
+}
 static void narrow(Bf16 *x, const float *wide, Py_ssize_t width) { (void)wide, (void)x, (void)width; }
 #endif
 
@@ -385,6 +696,8 @@ static int registers(void)
 
 /* Return whether products can be in bf16. */
 static int multiplies_bf16(void) { return registers() == 512 && HAS_BF16; }
+
+static int is_bf16(int bits) { return bits == BF16 || bits == TILES; }
 
 /* Return the most rows of a kernel with registers of `bits`. */
 static Py_ssize_t tallest(int bits) { return bits == 256 ? TALL : TALL_512; }
@@ -418,8 +731,8 @@ static void multiply_panels(const Product *p, int bits, Py_ssize_t top, Py_ssize
 /* Compute a product of attention in this thread; y is float. */
 static void multiply_all(const Product *p, int bits)
 {
-    if (bits == BF16) {
-        multiply_all_bf16(p);
+    if (is_bf16(bits)) {
+        multiply_all_bf16(p, bits);
         return;
     }
     const int each = bits == 512 ? 2 : 1;
@@ -435,33 +748,54 @@ static void finish_row(const Product *p, Py_ssize_t row)
     if (p->scale) normalize(normed, y, p->outputs, p->scale, p->shift, p->epsilon);
 }
 
+/* Compute a product but for what needs whole rows, by all threads of a parallel region. */
+static void multiply_shares(const Product *p, int bits, int threads)
+{
+    const Py_ssize_t panels = p->outputs / WIDE, each = bits == 256 ? 1 : 2, parts = (panels + each - 1) / each;
+    if (bits == TILES) {
+        /* a share of the rows for each thread, or of the panels if these are more; of both, if there are too few */
+        const Py_ssize_t blocks = (p->rows + TALL_TILES - 1) / TALL_TILES, most = parts > blocks ? parts : blocks;
+        const Py_ssize_t shares = most < threads ? most : threads, others = (threads + shares - 1) / shares;
+        const Py_ssize_t across = parts > blocks ? shares : others, down = parts > blocks ? others : shares;
+#pragma omp for schedule(static)
+        for (Py_ssize_t share = 0; share < across * down; share++) {
+            const Py_ssize_t part = share % across, block = share / across;
+            const Py_ssize_t first = parts * part / across * each, last = parts * (part + 1) / across * each;
+            const Py_ssize_t top = blocks * block / down * TALL_TILES, stop = blocks * (block + 1) / down * TALL_TILES;
+            multiply_panels_tiles(p, top, (stop < p->rows ? stop : p->rows) - top, first, last < panels ? last : panels);
+        }
+        release_tiles();
+        return;
+    }
+    const Py_ssize_t size = CHUNK / p->width < tallest(bits) ? tallest(bits) : CHUNK / p->width;
+    const Py_ssize_t chunks = (p->rows + size - 1) / size;
+#pragma omp for schedule(static)
+    for (Py_ssize_t task = 0; task < chunks * parts; task++) {
+        const Py_ssize_t chunk = task / parts, first = task % parts * each, top = p->rows * chunk / chunks;
+        const Py_ssize_t count = p->rows * (chunk + 1) / chunks - top;
+        const int together = first + each <= panels ? (int)each : 1;
+        if (bits == BF16) multiply_panels_bf16(p, top, count, first * WIDE, together);
+        else multiply_panels(p, bits, top, count, first * WIDE, together);
+    }
+}
+
 static void multiply(const Product *p, int bits, int threads)
 {
-    const Py_ssize_t size = CHUNK / p->width < tallest(bits) ? tallest(bits) : CHUNK / p->width;
-    const Py_ssize_t chunks = (p->rows + size - 1) / size, each = bits == 256 ? 1 : 2;
-    const Py_ssize_t panels = p->outputs / WIDE, parts = (panels + each - 1) / each;
     const int several = threads > 1 && (double)p->rows * p->width * p->outputs >= LEAST;
 #pragma omp parallel num_threads(threads) if (several)
     {
-#pragma omp for schedule(static)
-        for (Py_ssize_t task = 0; task < chunks * parts; task++) {
-            const Py_ssize_t chunk = task / parts, first = task % parts * each, top = p->rows * chunk / chunks;
-            const Py_ssize_t count = p->rows * (chunk + 1) / chunks - top;
-            const int together = first + each <= panels ? (int)each : 1;
-            if (bits == BF16) multiply_panels_bf16(p, top, count, first * WIDE, together);
-            else multiply_panels(p, bits, top, count, first * WIDE, together);
-        }
+        multiply_shares(p, bits, several ? threads : 1);
         if (p->scale || p->gelu == GATED) {
 #pragma omp for schedule(static)
             for (Py_ssize_t row = 0; row < p->rows; row++) {
-                if (bits == BF16) finish_row_bf16(p, row);
+                if (is_bf16(bits)) finish_row_bf16(p, row);
                 else finish_row(p, row);
             }
         }
     }
 }
 
-static Py_ssize_t bytes_of(int bits) { return bits == BF16 ? sizeof(Bf16) : sizeof(float); }
+static Py_ssize_t bytes_of(int bits) { return is_bf16(bits) ? sizeof(Bf16) : sizeof(float); }
 
 static Py_ssize_t filled_up(Py_ssize_t length) { return (length + WIDE - 1) / WIDE * WIDE; }
 
@@ -469,7 +803,7 @@ static Py_ssize_t filled_up(Py_ssize_t length) { return (length + WIDE - 1) / WI
 __attribute__((target("avx2,fma"))) static inline void read_row(float *to, const void *from, Py_ssize_t start,
                                                                 Py_ssize_t size, int bits, Py_ssize_t ahead)
 {
-    if (bits == BF16) {
+    if (is_bf16(bits)) {
         widen(to, (const Bf16 *)from + start, size);
         for (Py_ssize_t i = 0; i < size; i += 32) __builtin_prefetch((const Bf16 *)from + start + ahead + i);
         return;
@@ -485,7 +819,7 @@ __attribute__((target("avx2,fma"))) static inline void read_row(float *to, const
 /* Write numbers that are float as what they are in the matrix. */
 static void write_row(void *to, Py_ssize_t start, const float *from, Py_ssize_t size, int bits)
 {
-    if (bits == BF16) narrow((Bf16 *)to + start, from, size);
+    if (is_bf16(bits)) narrow((Bf16 *)to + start, from, size);
     else memcpy((float *)to + start, from, size * sizeof *from);
 }
 
@@ -508,7 +842,7 @@ __attribute__((target("avx2,fma"))) static void rotate(float *x, const Attention
    Not just after it has been written: what registers of 256 bits have stored cannot be loaded at once by one of 512. */
 static void convert(float *row, Py_ssize_t size, int bits)
 {
-    if (bits == BF16) narrow((Bf16 *)row, row, size); /* each number is read before its place is written to */
+    if (is_bf16(bits)) narrow((Bf16 *)row, row, size); /* each number is read before its place is written to */
 }
 
 /* Read a head's query, key or value of a token, rotated, as products read it. */
@@ -517,25 +851,34 @@ __attribute__((target("avx2,fma"))) static void read_part(float *to, const Atten
                                                           Py_ssize_t ahead)
 {
     const Py_ssize_t from = ((start + position) * 3 + part) * a->heads * a->size + head * a->size;
+    if (is_bf16(bits) && (part == VALUE || !a->cosine)) {
+        const Bf16 *const x = (const Bf16 *)a->qkv + from;
+        memcpy(to, x, a->size * sizeof *x);
+        for (Py_ssize_t i = 0; i < a->size; i += 32) __builtin_prefetch(x + ahead + i);
+        return;
+    }
     read_row(to, a->qkv, from, a->size, bits, ahead);
     if (part != VALUE) rotate(to, a, position, 0);
     convert(to, a->size, bits);
 }
 
-/* Place row i in panels that multiply it as a row of a weight. */
-static void place(void *panels, const void *row, Py_ssize_t i, Py_ssize_t size, int bits)
+/* Place 16 rows, `size` floats apart, in a panel that multiplies them as rows of a weight. */
+static void place(void *panel, const float *rows, Py_ssize_t size, int bits)
 {
-    /* numbers of 32 bits: float, or pairs of columns in bf16 */
-    const Py_ssize_t columns = bits == BF16 ? size / 2 : size;
-    uint32_t *const column = (uint32_t *)panels + i / WIDE * WIDE * columns + i % WIDE;
-    for (Py_ssize_t j = 0; j < columns; j++) memcpy(column + j * WIDE, (const uint32_t *)row + j, sizeof *column);
+    if (is_bf16(bits)) {
+        write_panel(panel, (const Bf16 *)rows, 2 * size, size);
+        return;
+    }
+    float *const column = panel;
+    for (Py_ssize_t i = 0; i < WIDE; i++)
+        for (Py_ssize_t j = 0; j < size; j++) column[j * WIDE + i] = rows[i * size + j];
 }
 
 /* Place row i in panels, `filled` rows high, that multiply it as a column of a weight. */
 static void place_across(void *panels, const void *row, Py_ssize_t i, Py_ssize_t filled, Py_ssize_t size, int bits)
 {
     for (Py_ssize_t j = 0; j < size; j += WIDE) {
-        if (bits == BF16)
+        if (is_bf16(bits))
             place_halves((uint32_t *)panels + (j / WIDE * (filled / 2) + i / 2) * WIDE, (const Bf16 *)row + j, WIDE,
                          i % 2);
         else memcpy((float *)panels + (j / WIDE * filled + i) * WIDE, (const float *)row + j, WIDE * sizeof(float));
@@ -596,6 +939,9 @@ static void limits(const Attention *a, Py_ssize_t length, Reach reach, Py_ssize_
     *to = stop < end ? stop : end;
 }
 
+/* Return the most rows of scores at a time: a block of tiles, or QUERIES. */
+static Py_ssize_t queries_of(int bits) { return bits == TILES ? TALL_TILES : QUERIES; }
+
 /* Return the floats that `attend_head` needs besides, for sequences of at most this length. */
 static Py_ssize_t scratch_size(const Attention *a, Py_ssize_t longest)
 {
@@ -610,16 +956,19 @@ __attribute__((target("avx2,fma"))) static void attend_head(const Attention *a, 
     const Py_ssize_t size = a->size, width = a->heads * size, filled = filled_up(length), bytes = bytes_of(bits);
     float *const keys = scratch, *const values = keys + filled * size, *const row = values + filled * size;
     float *const queries = row + size, *const scores = queries + QUERIES * size, *const y = scores + QUERIES * filled;
+    const Py_ssize_t most = queries_of(bits);
     const float scale = 1 / sqrtf(size);
     for (Py_ssize_t i = 0; i < filled; i++) { /* keys and values in panels, filled up with 0 */
-        if (i < length) read_part(row, a, bits, start, i, KEY, head, ahead);
-        else memset(row, 0, size * sizeof *row);
-        place(keys, row, i, size, bits);
+        float *const key = queries + i % WIDE * size;
+        memset(key, 0, size * sizeof *key);
+        memset(row, 0, size * sizeof *row);
+        if (i < length) read_part(key, a, bits, start, i, KEY, head, ahead);
         if (i < length) read_part(row, a, bits, start, i, VALUE, head, ahead);
+        if (i % WIDE == WIDE - 1) place((char *)keys + i / WIDE * WIDE * size * bytes, queries, size, bits);
         place_across(values, row, i, filled, size, bits);
     }
-    for (Py_ssize_t top = 0; top < length; top += QUERIES) {
-        const Py_ssize_t rows = length - top < QUERIES ? length - top : QUERIES;
+    for (Py_ssize_t top = 0; top < length; top += most) {
+        const Py_ssize_t rows = length - top < most ? length - top : most;
         for (Py_ssize_t i = 0; i < rows; i++)
             read_part(queries + i * size, a, bits, start, top + i, QUERY, head, ahead);
         const Reach reach = reach_of(a, length, top, rows);
@@ -632,7 +981,8 @@ __attribute__((target("avx2,fma"))) static void attend_head(const Attention *a, 
             const Py_ssize_t query = start + top + i;
             Py_ssize_t from, to;
             limits(a, length, reach, top + i, &from, &to);
-            const float sum = exponentials(x, from, to, reach.count, scale, &highest);
+            const float sum = is_bf16(bits) ? exponentials_bf16(x, from, to, reach.count, scale, &highest)
+                                            : exponentials(x, from, to, reach.count, scale, &highest);
             factors[i] = 1 / sum;
             if (a->sums) {
                 float *const sums = a->sums + 2 * (query * a->heads + head);
@@ -669,7 +1019,7 @@ __attribute__((target("avx2,fma"))) static void attend_head_back(const Gradient 
 {
     const Attention *const a = &g->of;
     const Py_ssize_t size = a->size, width = a->heads * size, filled = filled_up(length), whole = filled * size;
-    const Py_ssize_t bytes = bytes_of(bits), step = sizeof(float) / bytes;
+    const Py_ssize_t bytes = bytes_of(bits), step = sizeof(float) / bytes, most = queries_of(bits);
     const float scale = 1 / sqrtf(size);
     /* keys as rows and as columns of a weight, values as rows; the sums of their gradients */
     float *const keys = scratch, *const across = keys + whole, *const values = across + whole;
@@ -682,16 +1032,20 @@ __attribute__((target("avx2,fma"))) static void attend_head_back(const Gradient 
     float *const down = scores + QUERIES * filled, *const scores_down = down + QUERIES * filled;
     float *const factors = scores_down + QUERIES * filled; /* of probabilities, by dropout */
     for (Py_ssize_t i = 0; i < filled; i++) {
-        if (i < length) read_part(row, a, bits, start, i, KEY, head, ahead);
-        else memset(row, 0, size * sizeof *row);
-        place(keys, row, i, size, bits);
-        place_across(across, row, i, filled, size, bits);
-        if (i < length) read_part(row, a, bits, start, i, VALUE, head, ahead);
-        place(values, row, i, size, bits);
+        float *const key = queries + i % WIDE * size, *const value = grads + i % WIDE * size;
+        const Py_ssize_t panel = i / WIDE * WIDE * size * bytes;
+        memset(key, 0, size * sizeof *key);
+        memset(value, 0, size * sizeof *value);
+        if (i < length) read_part(key, a, bits, start, i, KEY, head, ahead);
+        if (i < length) read_part(value, a, bits, start, i, VALUE, head, ahead);
+        place_across(across, key, i, filled, size, bits);
+        if (i % WIDE < WIDE - 1) continue;
+        place((char *)keys + panel, queries, size, bits);
+        place((char *)values + panel, grads, size, bits);
     }
     memset(of_keys, 0, 2 * whole * sizeof *of_keys);
-    for (Py_ssize_t top = 0; top < length; top += QUERIES) {
-        const Py_ssize_t rows = length - top < QUERIES ? length - top : QUERIES, even = rows + rows % 2;
+    for (Py_ssize_t top = 0; top < length; top += most) {
+        const Py_ssize_t rows = length - top < most ? length - top : most, even = rows + rows % 2;
         float together[QUERIES]; /* products of outputs and their gradients */
         for (Py_ssize_t i = 0; i < rows; i++) {
             const Py_ssize_t token = start + top + i;
@@ -739,7 +1093,7 @@ __attribute__((target("avx2,fma"))) static void attend_head_back(const Gradient 
             set_outside(p, from, to, count, 0);
             set_outside(of_score, from, to, count, 0);
         }
-        for (Py_ssize_t i = 0; i < rows && bits == BF16; i++) {
+        for (Py_ssize_t i = 0; i < rows && is_bf16(bits); i++) {
             float *const p = probabilities + i * count, *const of_score = scores + i * count;
             convert(p, count, bits);
             convert(of_score, count, bits);
@@ -750,11 +1104,11 @@ __attribute__((target("avx2,fma"))) static void attend_head_back(const Gradient 
                                 .apart = filled * WIDE, .y = of_queries, .rows = rows, .stride = count * step,
                                 .step = step, .width = count, .outputs = size}, bits);
         const Product downward = {.apart = even * WIDE, .rows = count, .stride = step, .step = count * step,
-                                  .width = bits == BF16 ? even : rows, .outputs = size};
+                                  .width = is_bf16(bits) ? even : rows, .outputs = size};
         Product to_keys = downward, to_values = downward;
-        to_keys.x = bits == BF16 ? scores_down : scores, to_keys.panels = queries_across;
+        to_keys.x = is_bf16(bits) ? scores_down : scores, to_keys.panels = queries_across;
         to_keys.onto = to_keys.y = of_keys + offset;
-        to_values.x = bits == BF16 ? down : probabilities, to_values.panels = grads_across;
+        to_values.x = is_bf16(bits) ? down : probabilities, to_values.panels = grads_across;
         to_values.onto = to_values.y = of_values + offset;
         multiply_all(&to_keys, bits);
         multiply_all(&to_values, bits);
@@ -778,6 +1132,9 @@ __attribute__((target("avx2,fma"))) static void attend_head_back(const Gradient 
     }
 }
 
+/* Return memory from the beginning of a cache line on: tiles whose rows cross lines are loaded a third as fast. */
+static void *reserve(Py_ssize_t bytes) { return aligned_alloc(64, (bytes + 63) / 64 * 64); }
+
 /* Compute attention, or its gradient if `back`; return whether there was enough memory. */
 static int attend(const Gradient *g, int back, int bits, int threads)
 {
@@ -792,16 +1149,18 @@ static int attend(const Gradient *g, int back, int bits, int threads)
     const double work = (back ? 5 : 2) * scores * a->heads * (a->size + WIDE); /* e^x counts as WIDE products */
     const int parts = work >= LEAST ? threads : 1;
     const Py_ssize_t size = back ? scratch_size_back(a, longest) : scratch_size(a, longest);
-    float *const scratch = malloc(parts * size * sizeof *scratch);
+    float *const scratch = reserve(parts * size * sizeof *scratch);
     if (!scratch) return 0;
 #pragma omp parallel for schedule(static) num_threads(parts) if (parts > 1)
-    for (int part = 0; part < parts; part++)
+    for (int part = 0; part < parts; part++) {
         for (Py_ssize_t task = part; task < a->sequences * a->heads; task += parts) {
             const Py_ssize_t sequence = task / a->heads, start = a->offsets[sequence], head = task % a->heads;
             const Py_ssize_t length = a->offsets[sequence + 1] - start, ahead = parts * a->size;
             if (back) attend_head_back(g, bits, start, length, head, ahead, scratch + part * size);
             else attend_head(a, bits, start, length, head, ahead, scratch + part * size);
         }
+        if (bits == TILES) release_tiles();
+    }
     free(scratch);
     const Py_ssize_t row = (back ? 3 : 1) * a->heads * a->size * bytes_of(bits);
     const Py_ssize_t end = a->offsets[a->sequences];
@@ -824,7 +1183,7 @@ static int compute_layer(const Layer *l, int bits, int threads)
     const Py_ssize_t width = a.heads * a.size, bytes = bytes_of(bits), row = width * bytes, inner = l->up.outputs;
     const int begins = l->begin.scale != NULL;
     const Py_ssize_t of_all = a.rows * row * (begins ? 5 : 4), of_some = l->count * (4 * row + inner * bytes);
-    char *const scratch = malloc(of_all + of_some + 1);
+    char *const scratch = reserve(of_all + of_some + 1);
     if (!scratch) return 0;
     char *const qkv = scratch, *const read = qkv + 3 * a.rows * row, *const normed = read + a.rows * row;
     char *const some = scratch + of_all, *const onto = some + l->count * row, *const z = onto + l->count * row;
@@ -834,7 +1193,7 @@ static int compute_layer(const Layer *l, int bits, int threads)
         begin.y = (void *)l->x, begin.normed = normed, begin.rows = a.rows, begin.outputs = width;
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1 && a.rows * width >= LEAST / DEPTH)
         for (Py_ssize_t i = 0; i < a.rows; i++) {
-            if (bits == BF16) finish_row_bf16(&begin, i);
+            if (is_bf16(bits)) finish_row_bf16(&begin, i);
             else finish_row(&begin, i);
         }
     }
@@ -857,6 +1216,11 @@ static int compute_layer(const Layer *l, int bits, int threads)
 #else
 static int registers(void) { return 0; }
 static int multiplies_bf16(void) { return 0; }
+static int has_tiles(void) { return 0; }
+static void pack(const Bf16 *x, Py_ssize_t rows, Py_ssize_t columns, Bf16 *y, int order, int threads)
+{
+    (void)x, (void)rows, (void)columns, (void)y, (void)order, (void)threads;
+}
 static void multiply(const Product *p, int bits, int threads) { (void)p, (void)bits, (void)threads; }
 static int attend(const Gradient *g, int back, int bits, int threads)
 {
@@ -875,6 +1239,23 @@ static PyObject *py_multiplies_bf16(PyObject *self, PyObject *none)
 {
     (void)self, (void)none;
     return PyBool_FromLong(multiplies_bf16());
+}
+
+static PyObject *py_has_tiles(PyObject *self, PyObject *none)
+{
+    (void)self, (void)none;
+    return PyBool_FromLong(has_tiles());
+}
+
+static PyObject *py_pack(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
+{
+    Py_ssize_t v[6];
+    (void)self;
+    if (!read_integers(arguments, count, 6, v)) return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    pack((const Bf16 *)v[1], v[2], v[3], (Bf16 *)v[4], (int)v[5], (int)v[0]);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
 }
 
 static PyObject *py_multiply(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
@@ -991,6 +1372,9 @@ static PyObject *py_layer(PyObject *self, PyObject *const *arguments, Py_ssize_t
 static PyMethodDef methods[] = {
     {"registers", py_registers, METH_NOARGS, "Return the bits of the registers that products can use; 0: none."},
     {"multiplies_bf16", py_multiplies_bf16, METH_NOARGS, "Return whether products can be in bf16."},
+    {"has_tiles", py_has_tiles, METH_NOARGS, "Return whether products in bf16 can use tiles."},
+    {"pack", (PyCFunction)(void (*)(void))py_pack, METH_FASTCALL,
+     "pack(threads, x, rows, columns, y, order): write a matrix of bf16 in an order."},
     {"multiply", (PyCFunction)(void (*)(void))py_multiply, METH_FASTCALL,
      "multiply(registers or 16 for bf16, threads, *products): the fields of each Product, one after the other."},
     {"attend", (PyCFunction)(void (*)(void))py_attend, METH_FASTCALL,

@@ -27,14 +27,23 @@ WIDE = 16
 """Rows of a weight in a panel."""
 COLUMNS = {torch.float32: 1, torch.bfloat16: 2}
 """Columns of a weight that lie together in a panel, by the type of its numbers."""
-BF16 = 16
-"""What _panels.c takes for bf16 in place of the size of registers."""
+BF16, TILES = 16, 8
+"""What _panels.c takes for bf16 in place of the size of registers: with registers of 512 bits, and with tiles."""
+
+_ROWS, _COLUMNS, _DOWN = range(3)
+"""Orders of _panels.c."""
 
 
 @cache
 def registers() -> int:
     """Return the bits of the registers that products use: 512 with AVX-512, 256 with AVX2, 0 where there are none."""
     return 0 if _panels is None else _panels.registers()
+
+
+@cache
+def has_tiles() -> bool:
+    """Return whether products in bf16 use the tiles of AMX."""
+    return multiplies(torch.bfloat16) and _panels.has_tiles()
 
 
 def multiplies(dtype: torch.dtype) -> bool:
@@ -57,10 +66,44 @@ def pack(weight: Tensor) -> Tensor:
     Returns:
         (outputs / 16, width, 16), in bf16 (outputs / 16, width / 2, 32).
     """
+    if has_tiles() and weight.dtype is torch.bfloat16:
+        return _write(weight, _ROWS).view(len(weight) // WIDE, -1, 2 * WIDE)
     outputs, width = weight.shape
     together = COLUMNS[weight.dtype]
     columns = weight.detach().reshape(outputs // WIDE, WIDE, width // together, together).transpose(1, 2)
     return columns.reshape(outputs // WIDE, width // together, WIDE * together).contiguous()
+
+
+def pack_columns(matrix: Tensor) -> Tensor:
+    """Return a matrix, (rows, columns), in panels that multiply by it, not by its transpose as those of `pack`.
+
+    It must be bf16 and have a multiple of 16 columns, where there are tiles. The rows are filled up to a multiple of 32
+    with zeros, as `transpose` fills up the columns.
+
+    Returns:
+        (columns / 16, filled rows / 2, 32).
+    """
+    return _write(matrix, _COLUMNS).view(matrix.shape[1] // WIDE, -1, 2 * WIDE)
+
+
+def transpose(matrix: Tensor) -> Tensor:
+    """Return the transpose of such a matrix, (columns, filled rows)."""
+    return _write(matrix, _DOWN).view(matrix.shape[1], -1)
+
+
+def _write(matrix: Tensor, order: int) -> Tensor:
+    """Return the numbers of a matrix in an order of _panels.c.
+
+    Raises:
+        ValueError: the matrix does not fit.
+    """
+    rows, columns = matrix.shape
+    if not matrix.is_cpu or matrix.dtype is not torch.bfloat16 or (rows if order == _ROWS else columns) % WIDE:
+        raise ValueError("a matrix of whole panels is needed, in bfloat16 on the CPU")
+    matrix = matrix.detach().contiguous()
+    y = matrix.new_empty((rows if order == _ROWS else -(-rows // 32) * 32) * columns)
+    _panels.pack(torch.get_num_threads(), matrix.data_ptr(), rows, columns, y.data_ptr(), order)
+    return y
 
 
 class Norm(NamedTuple):
@@ -343,8 +386,10 @@ def _attention_fields(rows: int, width: int, attention: Attention, sums: Tensor 
 
 
 def _numbers(x: Tensor) -> int:
-    """Return what _panels.c is told of a matrix's numbers: the size of registers in float32, `BF16` otherwise."""
-    return BF16 if x.dtype is torch.bfloat16 else registers()
+    """Return what _panels.c is told of a matrix's numbers: the size of registers, `BF16` or `TILES`."""
+    if x.dtype is torch.bfloat16:
+        return TILES if has_tiles() else BF16
+    return registers()
 
 
 def _outputs(product: Product) -> int:

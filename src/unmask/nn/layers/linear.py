@@ -27,6 +27,11 @@ from unmask.support.capabilities import onednn_multiplies, panels_multiply
 
 STEPS_PER_OCTAVE = 5
 """Binary digits of a number of rows that are kept."""
+FEW = 1024
+"""Most rows of products that are computed with tiles in training: oneDNN's, which are compiled for each number of rows,
+are as fast then, and faster with more."""
+DEEP = 32
+"""Of what both dimensions of a matrix must be a multiple for products with tiles and their gradients."""
 IN_PANELS = 3
 """Dimensions of a matrix in panels."""
 
@@ -47,11 +52,12 @@ class Linear(nn.Linear):
         """Return x weight^T + bias, (tokens, width of the output), after an activation where one is given."""
         computes = not (torch.is_grad_enabled() or torch.compiler.is_compiling())
         weight = self._packed() if computes and self.keeps_packed else self.weight
-        filled = x if weight.ndim == IN_PANELS else fill_up(x)
+        in_tiles = not computes and _in_tiles(x, weight)
+        filled = x if in_tiles or weight.ndim == IN_PANELS else fill_up(x)
         if computes:
             y = product(filled, weight, self.bias, activation)
         else:
-            function = _Linear.apply if _replaces_blas(x) else linear
+            function = _InTiles.apply if in_tiles else _Linear.apply if _replaces_blas(x) else linear
             y = function(filled, self.weight, self.bias)
             y = y if activation is None else activation(y)
         return y if filled is x else y[: len(x)]
@@ -70,6 +76,25 @@ class Linear(nn.Linear):
         if kept is None or kept[0] != version:
             self._kept = kept = version, packed(weight)
         return kept[1]
+
+
+class _InTiles(torch.autograd.Function):
+    """Products of few rows with tiles of AMX, and their gradients, from panels that are made for each."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return panels.multiply(x, panels.Product(panels.pack(weight), bias))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (x, weight), grad = ctx.saved_tensors, grads[0].contiguous()
+        of_x = of_weight = None
+        if ctx.needs_input_grad[0]:
+            of_x = panels.multiply(grad, panels.Product(panels.pack_columns(weight)))
+        if ctx.needs_input_grad[1]:
+            of_weight = panels.multiply(panels.transpose(grad), panels.Product(panels.pack_columns(x)))
+        return of_x, of_weight, grad.sum(0) if ctx.needs_input_grad[2] else None
 
 
 class _Linear(torch.autograd.Function):
@@ -136,6 +161,14 @@ def packed(weight: Tensor) -> Tensor:
         return weight
     reordered: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, None)
     return reordered
+
+
+def _in_tiles(x: Tensor, weight: Tensor) -> bool:
+    """Return whether a product and its gradients are computed with tiles of AMX."""
+    if x.dtype is not torch.bfloat16 or not x.is_cpu or torch.compiler.is_compiling() or not panels.has_tiles():
+        return False
+    fits = x.ndim == 2 and len(x) <= FEW and not any(size % DEEP for size in weight.shape)
+    return fits and panels_multiply(x.dtype)
 
 
 def _replaces_blas(x: Tensor) -> bool:
