@@ -41,6 +41,14 @@
 
 typedef uint16_t Bf16; /* the upper half of a float */
 
+/* What the gradients of a row of `count` scores need besides: of those in [from, to) the highest, 1 / the sum of powers, and
+   the product of the outputs and their gradients. */
+typedef struct {
+    float scale, highest, inverse, together;
+    Py_ssize_t from, to, count;
+    int upper; /* in the upper halves of pairs, or in the lower ones */
+} RowBack;
+
 /* y = x weight^T + bias + onto, then GELU, and in `normed`, which may be y, LayerNorm of that with `scale` and `shift`;
    what is NULL or 0 is left out. Numbers are float or Bf16. */
 typedef struct {
@@ -365,6 +373,17 @@ __attribute__((target(TARGET_BF16))) static void write_panel(Bf16 *panel, const 
     }
 }
 
+/* Write 16 columns of 32 rows, of which there are `count` and 0 follows, as columns of a weight, or as rows that begin `to`
+   numbers after each other. */
+__attribute__((target(TARGET_BF16))) static void write_block(Bf16 *y, Py_ssize_t to, const Bf16 *x, Py_ssize_t count,
+                                                             Py_ssize_t stride, int order)
+{
+    __m512i block[WIDE];
+    for (int i = 0; i < WIDE; i++) block[i] = pairs_down(x, 2 * i, count, stride);
+    if (order == DOWN) transpose_pairs(block);
+    for (int i = 0; i < WIDE; i++) _mm512_storeu_si512(y + i * to, block[i]);
+}
+
 /* Write a matrix in one of the orders of `pack`. */
 __attribute__((target(TARGET_BF16))) static void pack(const Bf16 *x, Py_ssize_t rows, Py_ssize_t columns, Bf16 *y,
                                                       int order, int threads)
@@ -377,13 +396,9 @@ __attribute__((target(TARGET_BF16))) static void pack(const Bf16 *x, Py_ssize_t 
             write_panel(y + part * WIDE * columns, x + part * WIDE * columns, columns, columns);
             continue;
         }
-        for (Py_ssize_t row = 0; row < deep; row += DEEP) {
-            __m512i block[WIDE];
-            for (int i = 0; i < WIDE; i++) block[i] = pairs_down(x + part * WIDE, row + 2 * i, rows, columns);
-            if (order == DOWN) transpose_pairs(block);
-            Bf16 *const to = y + part * WIDE * deep + (order == DOWN ? row : row * WIDE);
-            for (int i = 0; i < WIDE; i++) _mm512_storeu_si512(to + i * (order == DOWN ? deep : DEEP), block[i]);
-        }
+        for (Py_ssize_t row = 0; row < deep; row += DEEP)
+            write_block(y + part * WIDE * deep + (order == DOWN ? row : row * WIDE), order == DOWN ? deep : DEEP,
+                        x + row * columns + part * WIDE, rows - row, columns, order);
     }
 }
 
@@ -446,14 +461,14 @@ __attribute__((target(TARGET_TILES))) static void release_tiles(void)
 }
 
 /* Set at most TALL_TILES rows of y, for which tiles have been shaped, to the sums of `width` products with one or two
-   panels, plus `onto`. */
+   panels, whose lines are `line` numbers from each other, plus `onto`. */
 __attribute__((target(TARGET_TILES), always_inline)) static inline void multiply_tiles(
-    const Bf16 *x, Py_ssize_t stride, Py_ssize_t rows, const Bf16 *panel, Py_ssize_t apart, Py_ssize_t width,
-    const float *onto, float *y, Py_ssize_t outputs, const int two, const int tall)
+    const Bf16 *x, Py_ssize_t stride, Py_ssize_t rows, const Bf16 *panel, Py_ssize_t apart, Py_ssize_t line,
+    Py_ssize_t width, const float *onto, float *y, Py_ssize_t outputs, const int two, const int tall)
 {
     _Alignas(64) Bf16 last_x[TALL_TILES][DEEP], last_panels[2][DEEP * WIDE];
     const Py_ssize_t to = outputs * sizeof *y;
-    Py_ssize_t row = stride * sizeof *x;
+    Py_ssize_t row = stride * sizeof *x, from = line * sizeof *panel;
     BARRIER;
     if (onto) {
         _tile_loadd(0, onto, to);
@@ -466,22 +481,23 @@ __attribute__((target(TARGET_TILES), always_inline)) static inline void multiply
         if (tall) _tile_zero(2);
         if (two && tall) _tile_zero(3);
     }
-    for (Py_ssize_t i = 0; i < width; i += DEEP, x += DEEP, panel += DEEP * WIDE) {
+    for (Py_ssize_t i = 0; i < width; i += DEEP, x += DEEP, panel += WIDE * line) {
         if (i + DEEP > width) { /* filled up with 0 */
             const Py_ssize_t rest = width - i;
             memset(last_x, 0, sizeof last_x);
             memset(last_panels, 0, sizeof last_panels);
             for (Py_ssize_t j = 0; j < rows; j++) memcpy(last_x[j], x + j * stride, rest * sizeof *x);
             for (int part = 0; part < 1 + two; part++)
-                memcpy(last_panels[part], panel + part * apart, rest * WIDE * sizeof *panel);
-            x = last_x[0], row = sizeof last_x[0], panel = last_panels[0], apart = DEEP * WIDE;
+                for (Py_ssize_t j = 0; j < rest / 2; j++)
+                    memcpy(last_panels[part] + j * DEEP, panel + part * apart + j * line, DEEP * sizeof *panel);
+            x = last_x[0], row = sizeof last_x[0], panel = last_panels[0], apart = DEEP * WIDE, from = 64;
             BARRIER;
         }
-        _tile_loadd(6, panel, 64);
+        _tile_loadd(6, panel, from);
         _tile_loadd(4, x, row);
         _tile_dpbf16ps(0, 4, 6);
         if (two) {
-            _tile_loadd(7, panel + apart, 64);
+            _tile_loadd(7, panel + apart, from);
             _tile_dpbf16ps(1, 4, 7);
         }
         if (tall) {
@@ -499,24 +515,25 @@ __attribute__((target(TARGET_TILES), always_inline)) static inline void multiply
 
 /* Compute what `multiply_tiles` does, with code for each number of tiles. */
 __attribute__((target(TARGET_TILES))) static void multiply_block(const Bf16 *x, Py_ssize_t stride, Py_ssize_t rows,
-                                                                 const Bf16 *panel, Py_ssize_t apart, Py_ssize_t width,
-                                                                 const float *onto, float *y, Py_ssize_t outputs,
-                                                                 int panels)
+                                                                 const Bf16 *panel, Py_ssize_t apart, Py_ssize_t line,
+                                                                 Py_ssize_t width, const float *onto, float *y,
+                                                                 Py_ssize_t outputs, int panels)
 {
     if (panels == 2 && rows > WIDE)
-        multiply_tiles(x, stride, rows, panel, apart, width, onto, y, outputs, 1, 1);
-    else if (panels == 2) multiply_tiles(x, stride, rows, panel, apart, width, onto, y, outputs, 1, 0);
-    else if (rows > WIDE) multiply_tiles(x, stride, rows, panel, apart, width, onto, y, outputs, 0, 1);
-    else multiply_tiles(x, stride, rows, panel, apart, width, onto, y, outputs, 0, 0);
+        multiply_tiles(x, stride, rows, panel, apart, line, width, onto, y, outputs, 1, 1);
+    else if (panels == 2) multiply_tiles(x, stride, rows, panel, apart, line, width, onto, y, outputs, 1, 0);
+    else if (rows > WIDE) multiply_tiles(x, stride, rows, panel, apart, line, width, onto, y, outputs, 0, 1);
+    else multiply_tiles(x, stride, rows, panel, apart, line, width, onto, y, outputs, 0, 0);
 }
 #else
 static int has_tiles(void) { return 0; }
 static void shape_tiles(Py_ssize_t rows) { (void)rows; }
 static void release_tiles(void) {}
 static void multiply_block(const Bf16 *x, Py_ssize_t stride, Py_ssize_t rows, const Bf16 *panel, Py_ssize_t apart,
-                           Py_ssize_t width, const float *onto, float *y, Py_ssize_t outputs, int panels)
+                           Py_ssize_t line, Py_ssize_t width, const float *onto, float *y, Py_ssize_t outputs,
+                           int panels)
 {
-    (void)x, (void)stride, (void)rows, (void)panel, (void)apart, (void)width;
+    (void)x, (void)stride, (void)rows, (void)panel, (void)apart, (void)line, (void)width;
     (void)onto, (void)y, (void)outputs, (void)panels;
 }
 #endif
@@ -535,7 +552,7 @@ static void multiply_panels_tiles(const Product *p, Py_ssize_t top, Py_ssize_t c
             for (Py_ssize_t panel = begin; panel < end; panel += 2) {
                 const int panels = panel + 1 < end ? 2 : 1;
                 multiply_block((const Bf16 *)p->x + from * p->stride, p->stride, rows,
-                               (const Bf16 *)p->panels + panel * p->apart, p->apart, p->width, NULL, tile,
+                               (const Bf16 *)p->panels + panel * p->apart, p->apart, DEEP, p->width, NULL, tile,
                                panels * WIDE, panels);
                 finish_bf16(p, tile, from, rows, panel * WIDE, panels);
             }
@@ -567,7 +584,7 @@ static void multiply_all_bf16(const Product *p, int bits)
         for (Py_ssize_t column = 0; column < p->outputs; column += 2 * WIDE) {
             const Py_ssize_t at = row * p->outputs + column;
             multiply_block((const Bf16 *)p->x + row * p->stride, p->stride, rows,
-                           (const Bf16 *)p->panels + column / WIDE * p->apart, p->apart, p->width,
+                           (const Bf16 *)p->panels + column / WIDE * p->apart, p->apart, DEEP, p->width,
                            p->onto ? (const float *)p->onto + at : NULL, (float *)p->y + at, p->outputs,
                            column + WIDE < p->outputs ? 2 : 1);
         }
@@ -588,6 +605,34 @@ static void multiply_all_bf16(const Product *p, int bits)
     }
 }
 
+/* Add to y, whose rows are `apart` numbers from each other, the product of DEEP rows of x, transposed, and as many of
+   `pairs`, `count` wide. */
+static void add_down(const Bf16 *x, Py_ssize_t size, const Bf16 *pairs, Py_ssize_t count, float *y, Py_ssize_t apart)
+{
+    for (Py_ssize_t row = 0; row < size; row += TALL_TILES) {
+        const Py_ssize_t rows = size - row < TALL_TILES ? size - row : TALL_TILES;
+        shape_tiles(rows);
+        for (Py_ssize_t column = 0; column < count; column += 2 * WIDE) {
+            float *const to = y + row * apart + column;
+            multiply_block(x + row * DEEP, DEEP, rows, pairs + 2 * column, DEEP, 2 * count, DEEP, to, to, apart,
+                           column + WIDE < count ? 2 : 1);
+        }
+    }
+}
+
+/* Write a matrix of float transposed, both of whose dimensions are multiples of 16. */
+__attribute__((target(TARGET_BF16))) static void write_transposed(float *y, const float *x, Py_ssize_t rows,
+                                                                  Py_ssize_t columns)
+{
+    for (Py_ssize_t row = 0; row < rows; row += WIDE)
+        for (Py_ssize_t column = 0; column < columns; column += WIDE) {
+            __m512i block[WIDE];
+            for (int i = 0; i < WIDE; i++) block[i] = _mm512_loadu_si512(x + (row + i) * columns + column);
+            transpose_pairs(block);
+            for (int i = 0; i < WIDE; i++) _mm512_storeu_si512(y + (column + i) * rows + row, block[i]);
+        }
+}
+
 /* Place numbers in the lower halves of as many pairs, or in the upper halves, without a change of the lower ones. */
 __attribute__((target(TARGET_BF16))) static inline void place_halves(uint32_t *pairs, const Bf16 *x, Py_ssize_t count,
                                                                      int upper)
@@ -599,35 +644,62 @@ __attribute__((target(TARGET_BF16))) static inline void place_halves(uint32_t *p
     }
 }
 
-/* Compute what `exponentials` does, to 2^-18 of each. */
+/* Return 2^x, to 2^-18 of it. */
+__attribute__((target(TARGET_BF16))) static inline __m512 power_of_2(__m512 x)
+{
+    static const float b[] = {0.0013333558f, 0.0096181291f, 0.0555041087f, 0.2402265070f, 0.6931471806f, 1};
+    const __m512 n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const __m512 r = _mm512_sub_ps(x, n);
+    __m512 y = _mm512_set1_ps(b[0]);
+    for (int i = 1; i < 6; i++) y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(b[i]));
+    return _mm512_scalef_ps(y, n);
+}
+
+/* Return which of 16 places from i on are in [from, to). */
+__attribute__((target(TARGET_BF16))) static inline __mmask16 places_in(Py_ssize_t i, Py_ssize_t from, Py_ssize_t to)
+{
+    const uint32_t before = from > i ? from - i < WIDE ? (1u << (from - i)) - 1 : 0xffff : 0;
+    const uint32_t until = to > i ? to - i < WIDE ? (1u << (to - i)) - 1 : 0xffff : 0;
+    return (__mmask16)(until & ~before);
+}
+
+/* Compute what `exponentials` does. */
 __attribute__((target(TARGET_BF16))) static float exponentials_bf16(float *scores, Py_ssize_t from, Py_ssize_t to,
                                                                     Py_ssize_t filled, float scale, float *highest)
 {
-    static const float b[] = {0.0013333558f, 0.0096181291f, 0.0555041087f, 0.2402265070f, 0.6931471806f, 1};
-    const __m512i places = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-    const __m512i first = _mm512_set1_epi32((int)from), stop = _mm512_set1_epi32((int)to);
-    const __m512 factor = _mm512_set1_ps(scale * 1.44269504f);
     __m512 most = _mm512_set1_ps(-INFINITY), sums = _mm512_setzero_ps();
-    for (Py_ssize_t i = from / WIDE * WIDE; i < to; i += WIDE) {
-        const __m512i place = _mm512_add_epi32(places, _mm512_set1_epi32((int)i));
-        const __mmask16 real = _mm512_mask_cmplt_epi32_mask(_mm512_cmpge_epi32_mask(place, first), place, stop);
-        most = _mm512_mask_max_ps(most, real, _mm512_loadu_ps(scores + i), most);
-    }
+    for (Py_ssize_t i = from / WIDE * WIDE; i < to; i += WIDE)
+        most = _mm512_mask_max_ps(most, places_in(i, from, to), _mm512_loadu_ps(scores + i), most);
     *highest = _mm512_reduce_max_ps(most);
     for (Py_ssize_t i = 0; i < filled; i += WIDE) {
-        const __m512i place = _mm512_add_epi32(places, _mm512_set1_epi32((int)i));
-        const __mmask16 real = _mm512_mask_cmplt_epi32_mask(_mm512_cmpge_epi32_mask(place, first), place, stop);
-        const __m512 size = _mm512_sub_ps(_mm512_loadu_ps(scores + i), _mm512_set1_ps(*highest));
-        const __m512 power = _mm512_mul_ps(size, factor);
-        const __m512 n = _mm512_roundscale_ps(power, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-        const __m512 r = _mm512_sub_ps(power, n);
-        __m512 e = _mm512_set1_ps(b[0]);
-        for (int j = 1; j < 6; j++) e = _mm512_fmadd_ps(e, r, _mm512_set1_ps(b[j]));
-        e = _mm512_maskz_scalef_ps(real, e, n);
-        sums = _mm512_add_ps(sums, e);
-        _mm512_storeu_ps(scores + i, e);
+        const __m512 x = _mm512_sub_ps(_mm512_loadu_ps(scores + i), _mm512_set1_ps(*highest));
+        const __m512 power = power_of_2(_mm512_mul_ps(x, _mm512_set1_ps(scale * 1.44269504f)));
+        const __m512 kept = _mm512_maskz_mov_ps(places_in(i, from, to), power);
+        sums = _mm512_add_ps(sums, kept);
+        _mm512_storeu_ps(scores + i, kept);
     }
     return _mm512_reduce_add_ps(sums);
+}
+
+/* Set a row's scores to their gradients, given those of probabilities, as a row of bf16 and, like the probabilities after
+   dropout, as row i of pairs. */
+__attribute__((target(TARGET_BF16))) static void scores_back_bf16(float *scores, const float *of_p, const float *factors,
+                                                                  const RowBack *r, uint32_t *down, uint32_t *scores_down)
+{
+    const __m512 scale = _mm512_set1_ps(r->scale * 1.44269504f), highest = _mm512_set1_ps(r->highest);
+    const __m512 inverse = _mm512_set1_ps(r->inverse), together = _mm512_set1_ps(r->together);
+    for (Py_ssize_t j = 0; j < r->count; j += WIDE) {
+        const __m512 x = _mm512_sub_ps(_mm512_loadu_ps(scores + j), highest);
+        const __m512 power = _mm512_mul_ps(power_of_2(_mm512_mul_ps(x, scale)), inverse);
+        const __m512 p = _mm512_maskz_mov_ps(places_in(j, r->from, r->to), power);
+        const __m512 factor = factors ? _mm512_loadu_ps(factors + j) : _mm512_set1_ps(1);
+        const __m512 grad = _mm512_fmsub_ps(_mm512_loadu_ps(of_p + j), factor, together);
+        store_narrow((Bf16 *)scores + j, _mm512_mul_ps(p, grad));
+        place_halves(scores_down + j, (Bf16 *)scores + j, WIDE, r->upper);
+        Bf16 kept[WIDE];
+        store_narrow(kept, _mm512_mul_ps(p, factor));
+        place_halves(down + j, kept, WIDE, r->upper);
+    }
 }
 
 /* Compute what `finish_row` does. */
@@ -674,6 +746,23 @@ static void widen(float *wide, const Bf16 *x, Py_ssize_t width) { (void)wide, (v
 static void write_panel(Bf16 *panel, const Bf16 *rows, Py_ssize_t stride, Py_ssize_t columns)
 {
     (void)panel, (void)rows, (void)stride, (void)columns;
+}
+static void scores_back_bf16(float *scores, const float *of_p, const float *factors, const RowBack *r, uint32_t *down,
+                             uint32_t *scores_down)
+{
+    (void)scores, (void)of_p, (void)factors, (void)r, (void)down, (void)scores_down;
+}
+static void write_block(Bf16 *y, Py_ssize_t to, const Bf16 *x, Py_ssize_t count, Py_ssize_t stride, int order)
+{
+    (void)y, (void)to, (void)x, (void)count, (void)stride, (void)order;
+}
+static void add_down(const Bf16 *x, Py_ssize_t size, const Bf16 *pairs, Py_ssize_t count, float *y, Py_ssize_t apart)
+{
+    (void)x, (void)size, (void)pairs, (void)count, (void)y, (void)apart;
+}
+static void write_transposed(float *y, const float *x, Py_ssize_t rows, Py_ssize_t columns)
+{
+    (void)y, (void)x, (void)rows, (void)columns;
 }
 static float exponentials_bf16(float *scores, Py_ssize_t from, Py_ssize_t to, Py_ssize_t filled, float scale,
                                float *highest)
@@ -1020,10 +1109,11 @@ __attribute__((target("avx2,fma"))) static void attend_head_back(const Gradient 
     const Attention *const a = &g->of;
     const Py_ssize_t size = a->size, width = a->heads * size, filled = filled_up(length), whole = filled * size;
     const Py_ssize_t bytes = bytes_of(bits), step = sizeof(float) / bytes, most = queries_of(bits);
+    const int tiles = bits == TILES;
     const float scale = 1 / sqrtf(size);
     /* keys as rows and as columns of a weight, values as rows; the sums of their gradients */
     float *const keys = scratch, *const across = keys + whole, *const values = across + whole;
-    float *const of_keys = values + whole, *const of_values = of_keys + whole, *const row = of_values + whole;
+    float *of_keys = values + whole, *of_values = of_keys + whole, *const row = of_values + whole;
     float *const queries = row + size, *const queries_across = queries + QUERIES * size;
     float *const grads = queries_across + QUERIES * size, *const grads_across = grads + QUERIES * size;
     float *const of_queries = grads_across + QUERIES * size;
@@ -1051,7 +1141,7 @@ __attribute__((target("avx2,fma"))) static void attend_head_back(const Gradient 
             const Py_ssize_t token = start + top + i;
             float *const query = queries + i * size, *const grad = grads + i * size;
             read_part(query, a, bits, start, top + i, QUERY, head, ahead);
-            place_across(queries_across, query, i, even, size, bits);
+            if (!tiles) place_across(queries_across, query, i, even, size, bits);
             read_row(row, a->y, token * width + head * size, size, bits, ahead);
             read_row(grad, g->grad, token * width + head * size, size, bits, ahead);
             __m256 sums = _mm256_setzero_ps();
@@ -1059,7 +1149,12 @@ __attribute__((target("avx2,fma"))) static void attend_head_back(const Gradient 
                 sums = _mm256_fmadd_ps(_mm256_loadu_ps(row + j), _mm256_loadu_ps(grad + j), sums);
             together[i] = total(sums);
             convert(grad, size, bits);
-            place_across(grads_across, grad, i, even, size, bits);
+            if (!tiles) place_across(grads_across, grad, i, even, size, bits);
+        }
+        for (Py_ssize_t j = 0; tiles && j < size; j += WIDE) {
+            const Bf16 *const of_query = (const Bf16 *)queries + j, *const of_grad = (const Bf16 *)grads + j;
+            write_block((Bf16 *)queries_across + j * DEEP, DEEP, of_query, rows, 2 * size, DOWN);
+            write_block((Bf16 *)grads_across + j * DEEP, DEEP, of_grad, rows, 2 * size, DOWN);
         }
         const Reach reach = reach_of(a, length, top, rows);
         const Py_ssize_t count = reach.count, offset = reach.first * size;
@@ -1074,8 +1169,6 @@ __attribute__((target("avx2,fma"))) static void attend_head_back(const Gradient 
             float *const p = probabilities + i * count, *const of_score = scores + i * count;
             const Py_ssize_t token = start + top + i;
             const float *const sums = a->sums + 2 * (token * a->heads + head);
-            const __m256 highest = _mm256_set1_ps(sums[0]), inverse = _mm256_set1_ps(1 / sums[1]);
-            const __m256 share = _mm256_set1_ps(scale_of(a->dropped)), same = _mm256_set1_ps(together[i]);
             Py_ssize_t from, to;
             limits(a, length, reach, top + i, &from, &to);
             if (a->dropped) {
@@ -1083,9 +1176,18 @@ __attribute__((target("avx2,fma"))) static void attend_head_back(const Gradient 
                 for (Py_ssize_t j = 0; j < count; j++)
                     factors[j] = is_kept(random, reach.first + j, a->dropped) ? scale_of(a->dropped) : 0;
             }
+            if (is_bf16(bits)) {
+                const RowBack row_back = {scale, sums[0], 1 / sums[1], together[i], from, to, count, i % 2};
+                const Py_ssize_t pairs = i / 2 * count;
+                scores_back_bf16(p, of_score, a->dropped ? factors : NULL, &row_back, (uint32_t *)down + pairs,
+                                 (uint32_t *)scores_down + pairs);
+                continue;
+            }
+            const __m256 highest = _mm256_set1_ps(sums[0]), inverse = _mm256_set1_ps(1 / sums[1]);
+            const __m256 same = _mm256_set1_ps(together[i]), one = _mm256_set1_ps(1);
             for (Py_ssize_t j = 0; j < count; j += 8) {
                 const __m256 x = _mm256_mul_ps(powers(p + j, _mm256_set1_ps(scale), highest), inverse);
-                const __m256 factor = a->dropped ? _mm256_loadu_ps(factors + j) : share;
+                const __m256 factor = a->dropped ? _mm256_loadu_ps(factors + j) : one;
                 const __m256 grad = _mm256_fmsub_ps(_mm256_loadu_ps(of_score + j), factor, same);
                 _mm256_storeu_ps(p + j, _mm256_mul_ps(x, factor));
                 _mm256_storeu_ps(of_score + j, _mm256_mul_ps(x, grad));
@@ -1093,25 +1195,27 @@ __attribute__((target("avx2,fma"))) static void attend_head_back(const Gradient 
             set_outside(p, from, to, count, 0);
             set_outside(of_score, from, to, count, 0);
         }
-        for (Py_ssize_t i = 0; i < rows && is_bf16(bits); i++) {
-            float *const p = probabilities + i * count, *const of_score = scores + i * count;
-            convert(p, count, bits);
-            convert(of_score, count, bits);
-            place_halves((uint32_t *)down + i / 2 * count, (Bf16 *)p, count, i % 2);
-            place_halves((uint32_t *)scores_down + i / 2 * count, (Bf16 *)of_score, count, i % 2);
+        multiply_all(&(Product){.x = is_bf16(bits) ? probabilities : scores,
+                                .panels = (char *)across + reach.first * WIDE * bytes, .apart = filled * WIDE,
+                                .y = of_queries, .rows = rows, .stride = count * step, .step = step, .width = count,
+                                .outputs = size}, bits);
+        if (tiles) {
+            const Py_ssize_t missing = (DEEP / 2 - even / 2) * count, from = even / 2 * count;
+            memset((uint32_t *)down + from, 0, missing * sizeof *down);
+            memset((uint32_t *)scores_down + from, 0, missing * sizeof *down);
+            add_down((Bf16 *)queries_across, size, (Bf16 *)scores_down, count, of_keys + reach.first, filled);
+            add_down((Bf16 *)grads_across, size, (Bf16 *)down, count, of_values + reach.first, filled);
+        } else {
+            const Product downward = {.apart = even * WIDE, .rows = count, .stride = step, .step = count * step,
+                                      .width = is_bf16(bits) ? even : rows, .outputs = size};
+            Product to_keys = downward, to_values = downward;
+            to_keys.x = is_bf16(bits) ? scores_down : scores, to_keys.panels = queries_across;
+            to_keys.onto = to_keys.y = of_keys + offset;
+            to_values.x = is_bf16(bits) ? down : probabilities, to_values.panels = grads_across;
+            to_values.onto = to_values.y = of_values + offset;
+            multiply_all(&to_keys, bits);
+            multiply_all(&to_values, bits);
         }
-        multiply_all(&(Product){.x = scores, .panels = (char *)across + reach.first * WIDE * bytes,
-                                .apart = filled * WIDE, .y = of_queries, .rows = rows, .stride = count * step,
-                                .step = step, .width = count, .outputs = size}, bits);
-        const Product downward = {.apart = even * WIDE, .rows = count, .stride = step, .step = count * step,
-                                  .width = is_bf16(bits) ? even : rows, .outputs = size};
-        Product to_keys = downward, to_values = downward;
-        to_keys.x = is_bf16(bits) ? scores_down : scores, to_keys.panels = queries_across;
-        to_keys.onto = to_keys.y = of_keys + offset;
-        to_values.x = is_bf16(bits) ? down : probabilities, to_values.panels = grads_across;
-        to_values.onto = to_values.y = of_values + offset;
-        multiply_all(&to_keys, bits);
-        multiply_all(&to_values, bits);
         for (Py_ssize_t i = 0; i < rows; i++) {
             float *const of_query = of_queries + i * size;
             for (Py_ssize_t j = 0; j < size; j++) of_query[j] *= scale;
@@ -1119,6 +1223,11 @@ __attribute__((target("avx2,fma"))) static void attend_head_back(const Gradient 
         }
         for (Py_ssize_t i = 0; i < rows; i++)
             write_row(g->grad_qkv, (start + top + i) * 3 * width + head * size, of_queries + i * size, size, bits);
+    }
+    if (tiles) { /* their sums are transposed */
+        write_transposed(keys, of_keys, size, filled);
+        write_transposed(values, of_values, size, filled);
+        of_keys = keys, of_values = values;
     }
     for (Py_ssize_t i = 0; i < length; i++) {
         float *const of_key = of_keys + i * size;
