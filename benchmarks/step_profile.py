@@ -35,8 +35,9 @@ CASES = ["mini-var-bf16-0.1", "mini-full512-bf16-0.1", "small-var-bf16-0.1", FIN
 STEPS, SEQUENCES, EXAMPLES, TEXTS = 10, 32, 2_000, 1_000
 """Timed steps of pretraining, their sequences, examples of fine-tuning, and texts of inference."""
 EXTENSIONS = {
-    (panels, "_panels", "layer"): "layers in panels",
+    (panels, "_panels", "layers"): "layers in panels",
     (panels, "_panels", "multiply"): "products in panels, with GELU and norms",
+    (panels, "_panels", "pack"): "matrices into panels",
     (panels, "_panels", "attend"): "attention in panels",
     (panels, "_panels", "attend_back"): "attention in panels",
     (rows, "_rows", "norm"): "norms",

@@ -75,6 +75,26 @@ def test_products_are_those_in_float64(dtype, rows, width, count, has_bias, has_
     torch.testing.assert_close(found.double(), exact(x, weight, **more), rtol=rounding, atol=atol)
 
 
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=st.sampled_from([1, 2, 31, 32, 33, 64, 100]), columns=st.sampled_from([16, 32, 48, 400]))
+def test_matrices_are_arranged_as_torch_would(dtype, rows, columns):
+    if dtype != torch.bfloat16:
+        pytest.skip("in float32 torch arranges them")
+    (matrix, weight, *_) = drawn(dtype, rows, columns, 48)
+    expected = weight.reshape(3, 16, columns // 2, 2).transpose(1, 2).reshape(3, columns // 2, 32)
+    assert torch.equal(pack(weight), expected)
+    filled = torch.zeros(-(-rows // panels.DEEP) * panels.DEEP, columns, dtype=dtype)
+    filled[:rows] = matrix
+    assert torch.equal(panels.transpose(matrix), filled.t())
+    assert torch.equal(panels.pack_columns(matrix), pack(filled.t().contiguous()))
+    assert torch.equal(panels.transpose(matrix.t().contiguous().t()), filled.t())
+    for wrong in (matrix[:, :15], matrix.float()):
+        with pytest.raises(ValueError, match="whole panels"):
+            panels.pack_columns(wrong)
+    with pytest.raises(ValueError, match="whole panels"):
+        pack(weight[:17])
+
+
 def test_gelu_is_that_of_torch(dtype):
     def found(x):
         column = torch.stack([x, torch.zeros_like(x)], 1)

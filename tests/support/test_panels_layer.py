@@ -1,7 +1,5 @@
 """A layer in one call equals its formula in float64, and its parts in calls of their own."""
 
-import gc
-
 import pytest
 import torch
 from torch.nn.functional import gelu, layer_norm
@@ -79,12 +77,12 @@ def test_a_layer_is_its_formula(dtype, lengths, kind):  # noqa: F811
     options, offsets, x = KINDS[kind], offsets_of(lengths), drawn(dtype, sum(lengths))
     linears, norms = weights_of(dtype, options.get("gated", False))
     layer, attention, before = layer_of(linears, norms, **options), Attention(offsets, HEADS), x.clone()
-    expected, found = exact(x, offsets, linears, norms, **options), panels.encode(x, layer, attention)
+    expected, found = exact(x, offsets, linears, norms, **options), panels.encode(x, [(layer, attention)])
     assert found.dtype == dtype and x.equal(before), "inputs are not modified"
     assert (found.double() - expected).abs().max() <= BOUND[dtype] * expected.abs().max()
     rows = torch.tensor([0, sum(lengths) - 1, 0])
     for some in (rows, rows[:0]):
-        assert panels.encode(x, layer, attention, some).equal(found[some])
+        assert panels.encode(x, [(layer, attention)], some).equal(found[some])
     if layer.begin is None:
         read = panels.attend(panels.multiply(x, layer.qkv), attention)
         assert panels.transform(read, x, layer).equal(found)
@@ -94,23 +92,32 @@ def test_threads_and_other_sequences_change_nothing(dtype, threads):  # noqa: F8
     linears, norms = weights_of(dtype)
     layer, x = layer_of(linears, norms), drawn(dtype, sum(LENGTHS))
     threads(1)
-    expected = panels.encode(x, layer, Attention(offsets_of(LENGTHS), HEADS))
+    expected = panels.encode(x, [(layer, Attention(offsets_of(LENGTHS), HEADS))])
     threads(3)
-    assert panels.encode(x, layer, Attention(offsets_of(LENGTHS), HEADS)).equal(expected)
+    assert panels.encode(x, [(layer, Attention(offsets_of(LENGTHS), HEADS))]).equal(expected)
     for part, whole in zip(x.split(LENGTHS), expected.split(LENGTHS), strict=True):
-        assert panels.encode(part, layer, Attention(offsets_of([len(part)]), HEADS)).equal(whole)
+        assert panels.encode(part, [(layer, Attention(offsets_of([len(part)]), HEADS))]).equal(whole)
 
 
-def test_a_layer_is_current_as_long_as_its_tensors_have_their_memory(dtype):  # noqa: F811
-    linears, norms = weights_of(dtype)
-    layer, x = layer_of(linears, norms), drawn(dtype, 3)
-    attention, before = Attention(offsets_of([3]), HEADS), None
-    before = panels.encode(x, layer, attention)
-    linears[1][1].add_(1)  # in place: the layer reads it
-    assert layer.is_current and not panels.encode(x, layer, attention).equal(before)
-    linears[1][1].data = linears[1][1].clone()
-    gc.collect()
-    assert not layer.is_current
+@pytest.mark.parametrize("count", [2, 3, panels.MOST + 2])
+def test_layers_in_one_call_are_those_in_calls_of_their_own(dtype, count):  # noqa: F811
+    x, attention, rows = drawn(dtype, sum(LENGTHS)), Attention(offsets_of(LENGTHS), HEADS), torch.tensor([3, 0])
+    different = attention._replace(before=2, after=0)
+    layers = [(layer_of(*weights_of(dtype)), different if number % 3 else attention) for number in range(count)]
+    expected, before = x, x.clone()
+    for layer in layers:
+        expected = panels.encode(expected, [layer])
+    assert panels.encode(x, layers).equal(expected) and x.equal(before)
+    assert panels.encode(x, layers, rows).equal(expected[rows])
+    assert not panels.encode(x, [(layer, attention) for layer, _ in layers]).equal(expected)
+
+
+def test_layers_of_different_numbers_are_refused(dtype):  # noqa: F811
+    layers = [(layer_of(*weights_of(dtype)), Attention(offsets_of([3]), HEADS)) for _ in range(2)]
+    for other in {torch.float32, torch.bfloat16} - {dtype}:
+        if panels.multiplies(other):
+            with pytest.raises(ValueError, match="one type"):
+                panels.encode(drawn(dtype, 3), [*layers, (layer_of(*weights_of(other)), layers[0][1])])
 
 
 def test_products_that_are_no_layer_are_refused(dtype):  # noqa: F811
@@ -144,13 +151,13 @@ def test_wrong_arguments_are_refused(dtype):  # noqa: F811
     layer, x, attention = layer_of(linears, norms), drawn(dtype, 3), Attention(offsets_of([3]), HEADS)
     for wrong in (x.double(), x[:, :16], x[0]):
         with pytest.raises(ValueError, match="a matrix 64 wide"):
-            panels.encode(wrong, layer, attention)
+            panels.encode(wrong, [(layer, attention)])
     for wrong in (torch.tensor([0], dtype=torch.int32), torch.tensor([[0]])):
         with pytest.raises(ValueError, match="numbers of rows"):
-            panels.encode(x, layer, attention, wrong)
+            panels.encode(x, [(layer, attention)], wrong)
     for wrong in (3, -1):
         with pytest.raises(IndexError, match="not there"):
-            panels.encode(x, layer, attention, torch.tensor([0, wrong]))
+            panels.encode(x, [(layer, attention)], torch.tensor([0, wrong]))
     for wrong in (Attention(offsets_of([4]), HEADS), Attention(offsets_of([3]), 8)):
         with pytest.raises(ValueError, match=r"ascend|full panels"):
-            panels.encode(x, layer, wrong)
+            panels.encode(x, [(layer, wrong)])

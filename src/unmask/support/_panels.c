@@ -94,15 +94,16 @@ typedef struct {
 typedef struct {
     Attention attention;
     const void *x;
-    void *y;
+    void *y;                 /* may be x, if all rows are selected */
     const int64_t *selected; /* (count): the rows of which y consists; NULL: all */
     Py_ssize_t count;
     int pre_norm;
     Product begin, qkv, out, up, down; /* without rows and matrices of numbers */
 } Layer;
 #define PRODUCT_FIELDS 7 /* panels, bias, width, outputs, gelu, scale, shift */
-#define LAYER_FIELDS (ATTENTION_FIELDS + 5 + 2 + 4 * PRODUCT_FIELDS)
+#define LAYER_FIELDS (ATTENTION_FIELDS + 1 + 2 + 4 * PRODUCT_FIELDS)
 #define LAYER_NORMS 3 /* begin, out, down */
+#define MOST_LAYERS 64 /* of a call */
 
 /* Orders in which a matrix of bf16 is written: in panels as the rows of a weight or as its columns, or transposed; of
    columns, 0 follows up to a multiple of DEEP. */
@@ -1448,31 +1449,53 @@ static Product read_product(const Py_ssize_t *v, double epsilon)
                      .epsilon = (float)epsilon, .apart = v[2] * WIDE, .step = 1};
 }
 
-static PyObject *py_layer(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
+/* Set a layer to its fields; return whether they fit. */
+static int read_layer(PyObject *const *arguments, Layer *layer)
 {
-    Py_ssize_t values[2 + LAYER_FIELDS] = {0};
+    Py_ssize_t values[LAYER_FIELDS];
     double epsilons[LAYER_NORMS];
-    Layer layer;
+    if (!read_integers(arguments, LAYER_FIELDS, LAYER_FIELDS, values)) return 0;
+    for (int i = 0; i < LAYER_NORMS; i++) epsilons[i] = PyFloat_AsDouble(arguments[LAYER_FIELDS + i]);
+    if (PyErr_Occurred() || !read_attention(values, &layer->attention)) return 0;
+    const Py_ssize_t *const v = values + ATTENTION_FIELDS, *const products = v + 3;
+    layer->pre_norm = (int)v[0];
+    layer->begin = (Product){.scale = (const void *)v[1], .shift = (const void *)v[2], .epsilon = (float)epsilons[0]};
+    layer->qkv = read_product(products, 0);
+    layer->out = read_product(products + PRODUCT_FIELDS, epsilons[1]);
+    layer->up = read_product(products + 2 * PRODUCT_FIELDS, 0);
+    layer->down = read_product(products + 3 * PRODUCT_FIELDS, epsilons[2]);
+    return 1;
+}
+
+static PyObject *py_layers(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
+{
+    enum { BEFORE = 7, EACH = LAYER_FIELDS + LAYER_NORMS };
+    const Py_ssize_t number = (count - BEFORE) / EACH;
+    Py_ssize_t v[BEFORE];
+    Layer layers[MOST_LAYERS];
     (void)self;
-    if (!read_integers(arguments, count - LAYER_NORMS, 2 + LAYER_FIELDS, values)) return NULL;
-    for (int i = 0; i < LAYER_NORMS; i++) epsilons[i] = PyFloat_AsDouble(arguments[count - LAYER_NORMS + i]);
-    if (PyErr_Occurred() || !read_attention(values + 2, &layer.attention)) return NULL;
-    const Py_ssize_t *const v = values + 2 + ATTENTION_FIELDS, *const products = v + 7;
-    layer.x = (const void *)v[0], layer.y = (void *)v[1], layer.selected = (const int64_t *)v[2], layer.count = v[3];
-    layer.pre_norm = (int)v[4];
-    layer.begin = (Product){.scale = (const void *)v[5], .shift = (const void *)v[6], .epsilon = (float)epsilons[0]};
-    layer.qkv = read_product(products, 0);
-    layer.out = read_product(products + PRODUCT_FIELDS, epsilons[1]);
-    layer.up = read_product(products + 2 * PRODUCT_FIELDS, 0);
-    layer.down = read_product(products + 3 * PRODUCT_FIELDS, epsilons[2]);
-    for (Py_ssize_t i = 0; layer.selected && i < layer.count; i++)
-        if (layer.selected[i] < 0 || layer.selected[i] >= layer.attention.rows) {
+    if (number < 1 || number > MOST_LAYERS) {
+        PyErr_SetString(PyExc_TypeError, "layers: wrong number of arguments");
+        return NULL;
+    }
+    if (!read_integers(arguments, count - number * EACH, BEFORE, v)) return NULL;
+    for (Py_ssize_t i = 0; i < number; i++) {
+        Layer *const layer = &layers[i];
+        const int last = i == number - 1;
+        if (!read_layer(arguments + BEFORE + i * EACH, layer)) return NULL;
+        layer->x = (const void *)(i ? v[3] : v[2]), layer->y = (void *)(last ? v[4] : v[3]);
+        layer->selected = last ? (const int64_t *)v[5] : NULL;
+        layer->count = last ? v[6] : layer->attention.rows;
+    }
+    const Layer *const last = &layers[number - 1];
+    for (Py_ssize_t i = 0; last->selected && i < last->count; i++)
+        if (last->selected[i] < 0 || last->selected[i] >= last->attention.rows) {
             PyErr_SetString(PyExc_IndexError, "a row that is selected is not there");
             return NULL;
         }
-    int enough;
+    int enough = 1;
     Py_BEGIN_ALLOW_THREADS
-    enough = compute_layer(&layer, (int)values[0], (int)values[1]);
+    for (Py_ssize_t i = 0; enough && i < number; i++) enough = compute_layer(&layers[i], (int)v[0], (int)v[1]);
     Py_END_ALLOW_THREADS
     if (!enough) return PyErr_NoMemory();
     Py_RETURN_NONE;
@@ -1490,8 +1513,9 @@ static PyMethodDef methods[] = {
      "attend(registers or 16 for bf16, threads, *attention): the fields of an Attention."},
     {"attend_back", (PyCFunction)(void (*)(void))py_attend_back, METH_FASTCALL,
      "attend_back(registers or 16 for bf16, threads, *attention, grad, grad_qkv): the fields of a Gradient."},
-    {"layer", (PyCFunction)(void (*)(void))py_layer, METH_FASTCALL,
-     "layer(registers or 16 for bf16, threads, *layer, *epsilons): the fields of a Layer, and the norms' epsilons."},
+    {"layers", (PyCFunction)(void (*)(void))py_layers, METH_FASTCALL,
+     "layers(registers or 16 for bf16, threads, x, between, y, rows or 0, number of rows, *layers): for each, the fields "
+     "of an Attention and a Layer, and the norms' epsilons. `between` is for what a layer returns to the next one."},
     {NULL, NULL, 0, NULL},
 };
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_panels", NULL, 0, methods, NULL, NULL, NULL, NULL};

@@ -1,6 +1,7 @@
 """Products with matrices in panels, fastest of few rows, as of a text; attention by such products, with its gradient.
 
-They are in float32 on processors with AVX2 or AVX-512, and in bf16 on those with AVX-512 for bf16.
+They are in float32 on processors with AVX2 or AVX-512, and in bf16 on those with AVX-512 for bf16 or AMX, whose tiles
+multiply many rows, too, faster than those registers; so there training uses them as well.
 
 A panel holds 16 rows of a weight, column by column, in bf16 two columns at a time, as the product reads them. torch's
 libraries rearrange a weight for each product, which takes as long as a product of some 16 rows; and with few rows they
@@ -12,6 +13,7 @@ processors, `registers` is 0. Arguments of `multiply` are checked here, as the e
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -25,6 +27,8 @@ except ImportError:  # no compiler, or torch has another library for its threads
 
 WIDE = 16
 """Rows of a weight in a panel."""
+DEEP = 32
+"""Rows of which `pack_columns` and `transpose` fill up a matrix to a multiple."""
 COLUMNS = {torch.float32: 1, torch.bfloat16: 2}
 """Columns of a weight that lie together in a panel, by the type of its numbers."""
 BF16, TILES = 16, 8
@@ -66,42 +70,38 @@ def pack(weight: Tensor) -> Tensor:
     Returns:
         (outputs / 16, width, 16), in bf16 (outputs / 16, width / 2, 32).
     """
-    if has_tiles() and weight.dtype is torch.bfloat16:
+    if weight.dtype is torch.bfloat16:
         return _write(weight, _ROWS).view(len(weight) // WIDE, -1, 2 * WIDE)
-    outputs, width = weight.shape
-    together = COLUMNS[weight.dtype]
-    columns = weight.detach().reshape(outputs // WIDE, WIDE, width // together, together).transpose(1, 2)
-    return columns.reshape(outputs // WIDE, width // together, WIDE * together).contiguous()
+    return weight.detach().reshape(len(weight) // WIDE, WIDE, -1).transpose(1, 2).contiguous()
 
 
 def pack_columns(matrix: Tensor) -> Tensor:
-    """Return a matrix, (rows, columns), in panels that multiply by it, not by its transpose as those of `pack`.
+    """Return a matrix of bf16, (rows, columns), in panels by which products multiply by it, not by its transpose.
 
-    It must be bf16 and have a multiple of 16 columns, where there are tiles. The rows are filled up to a multiple of 32
-    with zeros, as `transpose` fills up the columns.
+    Rows are filled up to a multiple of 32 with zeros, as the columns of what `transpose` returns.
 
     Returns:
         (columns / 16, filled rows / 2, 32).
+
+    Raises:
+        ValueError: the matrix does not fit.
     """
     return _write(matrix, _COLUMNS).view(matrix.shape[1] // WIDE, -1, 2 * WIDE)
 
 
 def transpose(matrix: Tensor) -> Tensor:
-    """Return the transpose of such a matrix, (columns, filled rows)."""
+    """Return the transpose of a matrix that `pack_columns` takes, (columns, filled rows)."""
     return _write(matrix, _DOWN).view(matrix.shape[1], -1)
 
 
 def _write(matrix: Tensor, order: int) -> Tensor:
-    """Return the numbers of a matrix in an order of _panels.c.
-
-    Raises:
-        ValueError: the matrix does not fit.
-    """
+    """Return the numbers of a matrix of bf16 in an order of _panels.c."""
     rows, columns = matrix.shape
-    if not matrix.is_cpu or matrix.dtype is not torch.bfloat16 or (rows if order == _ROWS else columns) % WIDE:
+    whole = not (rows % WIDE or columns % 2) if order == _ROWS else not columns % WIDE
+    if not matrix.is_cpu or matrix.dtype is not torch.bfloat16 or not whole:
         raise ValueError("a matrix of whole panels is needed, in bfloat16 on the CPU")
     matrix = matrix.detach().contiguous()
-    y = matrix.new_empty((rows if order == _ROWS else -(-rows // 32) * 32) * columns)
+    y = matrix.new_empty((rows if order == _ROWS else -(-rows // DEEP) * DEEP) * columns)
     _panels.pack(torch.get_num_threads(), matrix.data_ptr(), rows, columns, y.data_ptr(), order)
     return y
 
@@ -259,16 +259,11 @@ class Layer:
             raise ValueError("the products of a layer are needed, with fitting widths, in one type of numbers")
         if any(product.gelu or product.gated for product in (qkv, out, down)) or qkv.norm or up.norm or not out.norm:
             raise ValueError("a layer has GELU or a gate in `up` alone, and norms of `out` and perhaps `down`")
-        tensors = [*(begin or (None, None))[:2]]
         for product in products:
             _check(product)
-            tensors += [product.panels, product.bias, *(product.norm or (None, None))[:2]]
         if begin is not None:
             _check(Product(out.panels, norm=begin))
-        self.weights = [product.panels for product in products]
-        self.tensors = [tensor for tensor in tensors if tensor is not None]
-        self.addresses = self._addresses()
-        self.fields = _addresses(*tensors[:2])
+        self.fields = _addresses(*(begin or (None, None))[:2])
         self.epsilons = tuple(0.0 if norm is None else norm.epsilon for norm in (begin, out.norm, down.norm))
         for product in products:
             scale, shift = (product.norm or (None, None))[:2]
@@ -276,22 +271,17 @@ class Layer:
             weights, norms = _addresses(product.panels, product.bias), _addresses(scale, shift)
             self.fields += *weights, _width(product), _outputs(product), gelu, *norms
 
-    @property
-    def is_current(self) -> bool:
-        """Whether all tensors have the memory that they had."""
-        return self.addresses == self._addresses()
 
-    def _addresses(self) -> list[int]:
-        return [tensor.data_ptr() for tensor in self.tensors]
+MOST = 64
+"""Layers of a call."""
 
 
-def encode(x: Tensor, layer: Layer, attention: Attention, rows: Tensor | None = None) -> Tensor:
-    """Return the output of a layer, all of it in one call; without gradient.
+def encode(x: Tensor, layers: Sequence[tuple[Layer, Attention]], rows: Tensor | None = None) -> Tensor:
+    """Return the output of layers, one after the other, in one call for all or `MOST` of them; without gradient.
 
     Args:
         x: (tokens, width).
-        layer: the layer; it must be current.
-        attention: its attention.
+        layers: each with its attention; the tensors of a layer must have the memory that they had when it was made.
         rows: the tokens to return, (rows,) int64; None: all.
 
     Returns:
@@ -302,23 +292,26 @@ def encode(x: Tensor, layer: Layer, attention: Attention, rows: Tensor | None = 
         IndexError: a token to return is not there.
         MemoryError: too little memory.
     """
-    x = x.contiguous()
-    if x.dtype is not layer.out.panels.dtype or not x.is_cpu or x.ndim != 2 or x.shape[1] != layer.width:
-        raise ValueError(f"a matrix {layer.width} wide is needed, {_where(layer.out.panels.dtype)}")
+    while len(layers) > MOST:
+        x, layers = encode(x, layers[:MOST]), layers[MOST:]
+    x, width, dtype = x.contiguous(), layers[0][0].width, layers[0][0].out.panels.dtype
+    if any(layer.width != width or layer.out.panels.dtype is not dtype for layer, _ in layers):
+        raise ValueError("layers of one width are needed, in one type of numbers")
+    if x.dtype is not dtype or not x.is_cpu or x.ndim != 2 or x.shape[1] != width:
+        raise ValueError(f"a matrix {width} wide is needed, {_where(dtype)}")
     if rows is not None and (rows.dtype is not torch.int64 or rows.ndim != 1 or not rows.is_cpu):
         raise ValueError("the numbers of rows are needed, int64 on the CPU")
     rows = None if rows is None else rows.contiguous()
-    fields = _attention_fields(len(x), layer.width, attention, None)
-    y = torch.empty_like(x) if rows is None else x.new_empty(len(rows), layer.width)
-    addresses = x.data_ptr(), y.data_ptr(), *_addresses(rows)
-    _panels.layer(
-        _numbers(x),
-        torch.get_num_threads(),
-        *(0, 0, *fields),
-        *(*addresses, len(y), layer.pre_norm),
-        *layer.fields,
-        *layer.epsilons,
-    )
+    between = torch.empty_like(x)
+    y = between if rows is None else x.new_empty(len(rows), width)
+    fields: list[float] = []
+    last: Attention | None = None
+    for layer, attention in layers:
+        if attention is not last:
+            last, attends = attention, _attention_fields(len(x), width, attention, None)
+        fields += 0, 0, *attends, layer.pre_norm, *layer.fields, *layer.epsilons
+    addresses = x.data_ptr(), between.data_ptr(), y.data_ptr(), *_addresses(rows)
+    _panels.layers(_numbers(x), torch.get_num_threads(), *addresses, len(y), *fields)
     return y
 
 

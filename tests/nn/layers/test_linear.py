@@ -143,6 +143,25 @@ def test_a_layer_computes_in_few_shapes_what_it_computes_in_all(dtype, monkeypat
         torch.testing.assert_close(one, other, atol=1e-4 if dtype == torch.float32 else 0.1, rtol=1e-2)
 
 
+@pytest.mark.skipif(not panels.has_tiles(), reason="the processor has no tiles")
+@pytest.mark.parametrize("bias", [False, True], ids=["without bias", "with bias"])
+@pytest.mark.parametrize(("width", "outputs"), [(32, 96), (384, 32), (96, 416), (48, 32)])
+@pytest.mark.parametrize("rows", [1, 2, 15, 31, 33, 100, linear.FEW, linear.FEW + 1])
+def test_with_tiles_few_rows_have_the_products_and_gradients_of_float64(rows, width, outputs, bias, monkeypatch):
+    monkeypatch.setattr(linear, "panels_multiply", panels.multiplies)
+    layer = Linear(width, outputs, bias=bias).to(torch.bfloat16)
+    x, grad = torch.randn(rows, width).bfloat16().requires_grad_(), torch.randn(rows, outputs).bfloat16()
+    y = layer(x)
+    assert ("InTiles" in y.grad_fn.name()) == (rows <= linear.FEW and width % 32 == 0)
+    found = torch.autograd.grad(y, [x, *layer.parameters()], grad)
+    exact = [tensor.detach().double().requires_grad_() for tensor in (x, *layer.parameters())]
+    expected = torch.nn.functional.linear(*exact)
+    torch.testing.assert_close(y.double(), expected, rtol=2**-8, atol=1e-5)
+    for one, other in zip(found, torch.autograd.grad(expected, exact, grad.double()), strict=True):
+        of_bias = one.ndim == 1  # summed by torch
+        torch.testing.assert_close(one.double(), other, rtol=2**-8, atol=2**-6 * rows**0.5 if of_bias else 1e-4)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("outputs", [31, 32])
 @pytest.mark.parametrize("activation", [None, *ACTIVATIONS], ids=str)

@@ -13,7 +13,7 @@ token over its sequence. The kernel is injected. All have equal outputs and grad
 | GPU of Apple's, others | any | `plain` |
 
 `plain` is also for export, attention scores and biases. Where the batch itself contains padding, `varlen` is not used.
-Without gradient, a layer all of which is computed in panels (support/panels.py) is one call.
+Without gradient, layers all of which are computed in panels (support/panels.py) are one call (`in_one_call`).
 
 `Block` is the layer of the paper and of BERT. Vaswani et al. 2017, section 3.1: LayerNorm(x + Sublayer(x)), with
 dropout on the sublayer's output (section 5.4). Layers may share a sublayer, including its LayerNorm (Lan et al. 2020
@@ -28,7 +28,6 @@ Dropout is where it is there: on the attention's output and inside the feed-forw
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import cache
@@ -49,7 +48,7 @@ from unmask.nn.layers.fused_attention import (
     padded,
     varlen,
 )
-from unmask.nn.layers.linear import Linear, is_exact_gelu
+from unmask.nn.layers.linear import Linear, State, is_exact_gelu, state_of
 from unmask.nn.layers.norm import LayerNorm, RMSNorm
 from unmask.nn.layers.plain_attention import AttentionSpec, Bias, Kernel, plain
 from unmask.nn.layers.rotary import readers
@@ -259,7 +258,7 @@ class Block(nn.Module):
     feed_forward: FeedForward | GatedFeedForward
     feed_forward_norm: LayerNorm
     compiled = False
-    kept: panels.Layer | None = None
+    kept: Kept | None = None
 
     def __init__(
         self,
@@ -294,8 +293,6 @@ class Block(nn.Module):
         Returns:
             (tokens or rows, width).
         """
-        if scores is None and (y := _in_one_call(self, x, tokens, rows)) is not None:
-            return y
         read = self.attention.read(x, tokens, scores, rows)
         return _function(Block.finish, compiled=self.compiled)(self, read, select(x, rows))
 
@@ -339,7 +336,7 @@ class PreNormBlock(nn.Module):
     """
 
     compiled = False
-    kept: panels.Layer | None = None
+    kept: Kept | None = None
 
     def __init__(
         self,
@@ -362,8 +359,6 @@ class PreNormBlock(nn.Module):
         self, x: Tensor, tokens: Tokens, scores: list[Tensor] | None = None, rows: Tensor | None = None
     ) -> Tensor:
         """Return the next layer's tokens; see `Block.forward`."""
-        if scores is None and (y := _in_one_call(self, x, tokens, rows)) is not None:
-            return y
         qkv = _function(PreNormBlock.begin, compiled=self.compiled)(self, x)
         read = select(self.attention.attend(qkv, tokens, scores), rows)
         return _function(PreNormBlock.finish, compiled=self.compiled)(self, read, select(x, rows))
@@ -403,40 +398,72 @@ def rms_block(
     return PreNormBlock(norms[0], attention, norms[1], feed_forward, final, dropout)
 
 
-def _in_one_call(block: Block | PreNormBlock, x: Tensor, tokens: Tokens, rows: Tensor | None) -> Tensor | None:
-    """Return what a layer returns, if all of it is computed in panels; other attention may compute more."""
-    attention, layer = block.attention, block.in_panels()
-    if layer is None or type(attention) is not SelfAttention or attention.kernel is not fastest:
-        return None
-    width, spec = x.shape[1], attention.spec.undropped
-    if not fits_panels(x, width, tokens, spec):
-        return None
-    return panels.encode(x, layer, for_panels(width, tokens, spec), rows)
+class Kept(NamedTuple):
+    """A layer in panels, and its parameters: the dictionary and name of each, and its state."""
+
+    layer: panels.Layer
+    parameters: list[tuple[dict[str, nn.Parameter | None], str, nn.Parameter | None, State]]
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the parameters are the same, unchanged."""
+        return all(where.get(name) is it and state_of(it) == state for where, name, it, state in self.parameters)
+
+
+def in_one_call(
+    blocks: Sequence[nn.Module], x: Tensor, tokens: Tokens
+) -> list[tuple[panels.Layer, panels.Attention]] | None:
+    """Return layers as `panels.encode` takes them, if all of them are computed in panels, without gradient.
+
+    Args:
+        blocks: the layers.
+        x: their input, (tokens, width).
+        tokens: offsets and groups of the sequences.
+    """
+    layers: list[tuple[panels.Layer, panels.Attention]] = []
+    spec, attends = None, None
+    for block in blocks:
+        if not isinstance(block, Block | PreNormBlock):
+            return None
+        attention, layer = block.attention, block.in_panels()
+        # other attention may compute more, and a hook may want what a layer returns
+        if layer is None or type(attention) is not SelfAttention or attention.kernel is not fastest:
+            return None
+        if block._forward_hooks or block._forward_pre_hooks:
+            return None
+        if attends is None or attention.spec.undropped != spec:
+            spec, width = attention.spec.undropped, x.shape[1]
+            if not fits_panels(x, width, tokens, spec):
+                return None
+            attends = for_panels(width, tokens, spec)
+        layers.append((layer, attends))
+    return layers
 
 
 def _in_panels(block: Block | PreNormBlock, begin: Norm | None, first: Norm, last: Norm | None) -> panels.Layer | None:
-    """Return a layer in panels, the one that was returned before as long as its weights are the same.
+    """Return a layer in panels, the one that was returned before as long as its parameters are the same.
 
     Args:
         block: the layer.
         begin, first, last: norms of its input, and of the first and the last product after attention.
     """
+    if block.training or torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return None
+    if block.kept is not None and block.kept.is_current:
+        return block.kept.layer
     attention, between = block.attention, block.feed_forward
-    if block.training or not isinstance(attention.qkv, Linear) or not is_exact_gelu(between.activation):
+    if not isinstance(attention.qkv, Linear) or not is_exact_gelu(between.activation):
         return None
     linears = attention.qkv, attention.out, between.up, between.down
-    weights, kept = [linear.in_panels() for linear in linears], block.kept
-    if kept is not None and kept.is_current and all(map(operator.is_, weights, kept.weights)):
-        return kept
     gated = isinstance(between, GatedFeedForward)
-    of_qkv, of_out, of_up, of_down = weights
+    of_qkv, of_out, of_up, of_down = (linear.in_panels() for linear in linears)
     if of_qkv is None or of_out is None or of_up is None or of_down is None:
         return None
     if isinstance(begin, RMSNorm) or isinstance(first, RMSNorm) or isinstance(last, RMSNorm):
         return None
     if gated and between.down.in_features % panels.WIDE:
         return None
-    block.kept = panels.Layer(
+    layer = panels.Layer(
         panels.Product(of_qkv, attention.qkv.bias),
         panels.Product(of_out, attention.out.bias, norm=_in_layer(first)),
         panels.Product(of_up, between.up.bias, gelu=not gated, gated=gated),
@@ -444,7 +471,10 @@ def _in_panels(block: Block | PreNormBlock, begin: Norm | None, first: Norm, las
         begin=_in_layer(begin),
         pre_norm=isinstance(block, PreNormBlock),
     )
-    return block.kept
+    parts = [part for part in (*linears, begin, first, last) if part is not None]
+    named = [(part._parameters, name, it) for part in parts for name, it in part._parameters.items()]
+    block.kept = Kept(layer, [(where, name, it, state_of(it)) for where, name, it in named])
+    return layer
 
 
 def _in_layer(norm: LayerNorm | None) -> panels.Norm | None:

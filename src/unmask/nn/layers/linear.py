@@ -11,12 +11,13 @@ used is measured (capabilities.py). In bf16 torch uses oneDNN anyway. The operat
 or the processor, layers compute as torch.nn.Linear does.
 
 For inference a layer keeps its matrix in the order in which it is read (`Linear.keeps_packed`): that of oneDNN, or in
-panels (support/panels.py), whose products of few rows are the fastest on many processors.
+panels (support/panels.py), whose products of few rows are the fastest on many processors. With tiles of AMX they are
+fast enough to arrange matrices for each product of few rows in training, too, and need no kernel for each new shape.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -30,10 +31,18 @@ STEPS_PER_OCTAVE = 5
 FEW = 1024
 """Most rows of products that are computed with tiles in training: oneDNN's, which are compiled for each number of rows,
 are as fast then, and faster with more."""
-DEEP = 32
-"""Of what both dimensions of a matrix must be a multiple for products with tiles and their gradients."""
 IN_PANELS = 3
 """Dimensions of a matrix in panels."""
+
+
+State: TypeAlias = tuple[int, int]
+
+
+def state_of(parameter: Tensor | None) -> State:
+    """Return what differs after a change: the number of changes, 0 where none are counted, and where the memory is."""
+    if parameter is None:
+        return 0, 0
+    return 0 if parameter.is_inference() else parameter._version, parameter.data_ptr()
 
 
 class Linear(nn.Linear):
@@ -46,7 +55,7 @@ class Linear(nn.Linear):
 
     stacked = 1
     keeps_packed = False
-    _kept: tuple[int, Tensor] | None = None
+    _kept: tuple[State, Tensor] | None = None
 
     def forward(self, x: Tensor, activation: nn.Module | None = None) -> Tensor:
         """Return x weight^T + bias, (tokens, width of the output), after an activation where one is given."""
@@ -72,9 +81,9 @@ class Linear(nn.Linear):
     def _packed(self) -> Tensor:
         """Return the matrix as `packed` does, anew if the weight has changed."""
         weight, kept = self.weight, self._kept
-        version = 0 if weight.is_inference() else weight._version
-        if kept is None or kept[0] != version:
-            self._kept = kept = version, packed(weight)
+        state = state_of(weight)
+        if kept is None or kept[0] != state:
+            self._kept = kept = state, packed(weight)
         return kept[1]
 
 
@@ -167,7 +176,7 @@ def _in_tiles(x: Tensor, weight: Tensor) -> bool:
     """Return whether a product and its gradients are computed with tiles of AMX."""
     if x.dtype is not torch.bfloat16 or not x.is_cpu or torch.compiler.is_compiling() or not panels.has_tiles():
         return False
-    fits = x.ndim == 2 and len(x) <= FEW and not any(size % DEEP for size in weight.shape)
+    fits = x.ndim == 2 and len(x) <= FEW and not any(size % panels.DEEP for size in weight.shape)
     return fits and panels_multiply(x.dtype)
 
 
