@@ -35,15 +35,16 @@ def test_extras_that_are_missing_say_how_to_install_them(monkeypatch):
 @pytest.mark.parametrize(
     ("speeds", "choice"), [((60, 60, 50, 4, 0, 0, 0), "emulated, refused"), ((9, 9, 9, 99, 99, 0, 0), "faster")]
 )
-def test_the_choice_of_the_precision_is_explained(monkeypatch, speeds, choice):
+@pytest.mark.parametrize("tiles", [False, True])
+def test_the_choice_of_the_precision_is_explained(monkeypatch, speeds, choice, tiles):
     known = dict(zip(capabilities.WAYS, speeds, strict=True))
     for module in (capabilities, doctor):
         monkeypatch.setattr(module, "products", lambda rows=0: known)
     monkeypatch.setattr(doctor, "panels_multiply", lambda dtype: choice == "faster" and dtype == torch.bfloat16)
+    monkeypatch.setattr(doctor, "has_tiles", lambda: tiles)
     report = doctor.doctor()
     in_bf16 = report[HEADINGS[2]]["choice in bf16"]
-    assert in_bf16.startswith(choice) and in_bf16.endswith("; panels for inference and attention") == (
-        choice == "faster"
-    )
+    in_panels = "; panels for inference and attention" + ", by AMX also of few rows in training" * tiles
+    assert in_bf16.startswith(choice) and in_bf16.endswith(in_panels) == (choice == "faster")
     assert "panels" not in report[HEADINGS[2]]["choice in float32"]
     assert report["choices"]["training by default"] == f"cpu, {'bf16' if choice == 'faster' else 'float32'}"

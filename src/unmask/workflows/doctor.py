@@ -33,6 +33,7 @@ from unmask.support.capabilities import (
 )
 from unmask.support.environment import busy_cores, num_cores, read_times, total_memory
 from unmask.support.messages import argument, rendered
+from unmask.support.panels import has_tiles
 from unmask.training.machine import Machine, choose_machine, processor
 
 RESTRICTIONS = (
@@ -93,7 +94,8 @@ def _products() -> Iterator[tuple[str, str]]:
         choice = "faster than float32, and the default of training"
     else:
         choice = "emulated, refused" if emulates_bf16() else "no faster than float32, only on request"
-    yield "choice in bf16", choice + in_panels[torch.bfloat16]
+    tiles = ", by AMX also of few rows in training" if panels_multiply(torch.bfloat16) and has_tiles() else ""
+    yield "choice in bf16", choice + in_panels[torch.bfloat16] + tiles
     if find_spec("onnxruntime") is None or find_spec("onnx") is None:
         yield "choice in int8", "not known without the extra onnx"
     else:
