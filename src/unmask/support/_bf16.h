@@ -305,8 +305,8 @@ static void multiply_block(const Bf16 *x, Py_ssize_t stride, Py_ssize_t rows, co
 }
 #endif
 
-/* Compute what `multiply_panels` does with tiles, for panels [first, last). Rows of x stay in the first-level cache, as
-   panels, whose lines follow each other, come fast enough from the next one, where as many stay as fit. */
+/* Compute what `multiply_panels` does with tiles, for panels [first, last). Rows of x stay in the first-level cache, and of
+   the panels, which are stored as they are read, as many as fit stay in the second-level one. */
 static void multiply_panels_tiles(const Product *p, Py_ssize_t top, Py_ssize_t count, Py_ssize_t first, Py_ssize_t last)
 {
     const Py_ssize_t fit = CHUNK_TILES / (p->width * 2 * WIDE) * 2, group = fit < 2 ? 2 : fit;
@@ -457,11 +457,11 @@ __attribute__((target(TARGET_BF16))) static void scores_back_bf16(float *scores,
     const __m512 inverse = _mm512_set1_ps(r->inverse), together = _mm512_set1_ps(r->together);
     for (Py_ssize_t j = 0; j < r->count; j += WIDE) {
         const __m512 x = _mm512_sub_ps(_mm512_loadu_ps(scores + j), highest);
-        const __m512 power = _mm512_mul_ps(power_of_2(_mm512_mul_ps(x, scale)), inverse);
-        const __m512 p = _mm512_maskz_mov_ps(places_in(j, r->from, r->to), power);
+        const __mmask16 real = places_in(j, r->from, r->to);
+        const __m512 p = _mm512_maskz_mul_ps(real, power_of_2(_mm512_mul_ps(x, scale)), inverse);
         const __m512 factor = factors ? _mm512_loadu_ps(factors + j) : _mm512_set1_ps(1);
         const __m512 grad = _mm512_fmsub_ps(_mm512_loadu_ps(of_p + j), factor, together);
-        store_narrow((Bf16 *)scores + j, _mm512_mul_ps(p, grad));
+        store_narrow((Bf16 *)scores + j, _mm512_maskz_mul_ps(real, p, grad));
         place_halves(scores_down + j, (Bf16 *)scores + j, WIDE, r->upper);
         Bf16 kept[WIDE];
         store_narrow(kept, _mm512_mul_ps(p, factor));
