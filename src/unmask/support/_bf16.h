@@ -342,10 +342,10 @@ static void multiply_panels_bf16(const Product *p, Py_ssize_t top, Py_ssize_t co
     }
 }
 
-/* Compute a product of bf16 in this thread, with y and `onto` in float, and neither bias, GELU nor norm. */
-static void multiply_all_bf16(const Product *p, int bits)
+/* Compute a product of bf16 in this thread with tiles, with y and `onto` in float, and neither bias, GELU nor norm. */
+static void multiply_all_tiles(const Product *p)
 {
-    for (Py_ssize_t row = 0; bits == TILES && p->step == 2 && row < p->rows; row += TALL_TILES) {
+    for (Py_ssize_t row = 0; row < p->rows; row += TALL_TILES) {
         const Py_ssize_t rows = p->rows - row < TALL_TILES ? p->rows - row : TALL_TILES;
         shape_tiles(rows);
         for (Py_ssize_t column = 0; column < p->outputs; column += 2 * WIDE) {
@@ -356,7 +356,11 @@ static void multiply_all_bf16(const Product *p, int bits)
                            column + WIDE < p->outputs ? 2 : 1);
         }
     }
-    if (bits == TILES && p->step == 2) return;
+}
+
+/* Compute the same with registers. */
+static void multiply_all_bf16(const Product *p)
+{
     const Py_ssize_t blocks = (p->rows + TALL_512 - 1) / TALL_512;
     for (Py_ssize_t column = 0; column < p->outputs; column += 2 * WIDE) {
         const int panels = column + WIDE < p->outputs ? 2 : 1;
@@ -501,7 +505,8 @@ static void multiply_panels_tiles(const Product *p, Py_ssize_t top, Py_ssize_t c
 {
     (void)p, (void)top, (void)count, (void)first, (void)last;
 }
-static void multiply_all_bf16(const Product *p, int bits) { (void)p, (void)bits; }
+static void multiply_all_tiles(const Product *p) { (void)p; }
+static void multiply_all_bf16(const Product *p) { (void)p; }
 static int has_tiles(void) { return 0; }
 static void release_tiles(void) {}
 static void place_halves(uint32_t *pairs, const Bf16 *x, Py_ssize_t count, int upper)

@@ -77,12 +77,10 @@ static int is_bf16(int bits) { return bits == BF16 || bits == TILES; }
 /* Compute a product of attention in this thread; y is float. */
 static void multiply_all(const Product *p, int bits)
 {
-    if (is_bf16(bits)) {
-        multiply_all_bf16(p, bits);
-        return;
-    }
     const int each = bits == 512 ? 2 : 1;
-    for (Py_ssize_t column = 0; column < p->outputs; column += each * WIDE)
+    if (bits == TILES) multiply_all_tiles(p);
+    else if (bits == BF16) multiply_all_bf16(p);
+    for (Py_ssize_t column = 0; !is_bf16(bits) && column < p->outputs; column += each * WIDE)
         multiply_panels(p, bits, 0, p->rows, column, column + each * WIDE <= p->outputs ? each : 1);
 }
 
