@@ -393,7 +393,7 @@ __attribute__((target("avx2,fma"))) static void attend_head_back(const Gradient 
     }
 }
 
-/* Return memory from the beginning of a cache line on: tiles whose rows cross lines are loaded a third as fast. */
+/* Return memory from the beginning of a cache line on: tiles whose rows cross lines are loaded much more slowly. */
 static void *reserve(Py_ssize_t bytes) { return aligned_alloc(64, (bytes + 63) / 64 * 64); }
 
 /* Compute attention, or its gradient if `back`; return whether there was enough memory. */

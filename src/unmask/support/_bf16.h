@@ -473,7 +473,7 @@ __attribute__((target(TARGET_BF16))) static void scores_back_bf16(float *scores,
     }
 }
 
-/* Compute what `finish_row` does. */
+/* Compute what `finish` does. */
 __attribute__((target(TARGET_BF16))) static void finish_row_bf16(const Product *p, Py_ssize_t row)
 {
     const Py_ssize_t width = p->outputs;

@@ -164,7 +164,7 @@ static void multiply_panels(const Product *p, int bits, Py_ssize_t top, Py_ssize
         apply_gelu((float *)p->y + top * p->outputs + column + part * WIDE, count, p->outputs);
 }
 
-/* Compute what needs whole rows of a product. */
+/* Compute what `finish` does. */
 static void finish_row(const Product *p, Py_ssize_t row)
 {
     float *const y = (float *)p->y + row * p->outputs, *const normed = (float *)p->normed + row * p->outputs;

@@ -16,7 +16,6 @@ typedef struct {
 #define PRODUCT_FIELDS 7 /* panels, bias, width, outputs, gelu, scale, shift */
 #define LAYER_FIELDS (ATTENTION_FIELDS + 1 + 2 + 4 * PRODUCT_FIELDS)
 #define LAYER_NORMS 3 /* begin, out, down */
-#define MOST_LAYERS 64 /* of a call */
 
 #if defined(__x86_64__) && defined(__GNUC__)
 /* Compute a product of a layer, whose rows are as wide as what is multiplied. */
@@ -43,10 +42,7 @@ static int compute_layer(const Layer *l, int bits, int threads)
         Product begin = l->begin;
         begin.y = (void *)l->x, begin.normed = normed, begin.rows = a.rows, begin.outputs = width;
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1 && a.rows * width >= LEAST / DEPTH)
-        for (Py_ssize_t i = 0; i < a.rows; i++) {
-            if (is_bf16(bits)) finish_row_bf16(&begin, i);
-            else finish_row(&begin, i);
-        }
+        for (Py_ssize_t i = 0; i < a.rows; i++) finish(&begin, bits, i);
     }
     multiply_rows(l->qkv, begins ? normed : l->x, width, a.rows, NULL, qkv, NULL, bits, threads);
     a.qkv = qkv, a.y = read;
@@ -196,22 +192,16 @@ static int read_layer(PyObject *const *arguments, Layer *layer)
     return 1;
 }
 
-static PyObject *py_layers(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
+#define BEFORE_LAYERS 7 /* bits, threads, x, between, y, selected, count; then those of each layer */
+#define EACH_LAYER (LAYER_FIELDS + LAYER_NORMS)
+
+/* Set layers to their fields; return whether they fit. */
+static int read_layers(PyObject *const *arguments, const Py_ssize_t *v, Layer *layers, Py_ssize_t number)
 {
-    enum { BEFORE = 7, EACH = LAYER_FIELDS + LAYER_NORMS };
-    const Py_ssize_t number = (count - BEFORE) / EACH;
-    Py_ssize_t v[BEFORE];
-    Layer layers[MOST_LAYERS];
-    (void)self;
-    if (number < 1 || number > MOST_LAYERS) {
-        PyErr_SetString(PyExc_TypeError, "layers: wrong number of arguments");
-        return NULL;
-    }
-    if (!read_integers(arguments, count - number * EACH, BEFORE, v)) return NULL;
     for (Py_ssize_t i = 0; i < number; i++) {
         Layer *const layer = &layers[i];
         const int last = i == number - 1;
-        if (!read_layer(arguments + BEFORE + i * EACH, layer)) return NULL;
+        if (!read_layer(arguments + BEFORE_LAYERS + i * EACH_LAYER, layer)) return 0;
         layer->x = (const void *)(i ? v[3] : v[2]), layer->y = (void *)(last ? v[4] : v[3]);
         layer->selected = last ? (const int64_t *)v[5] : NULL;
         layer->count = last ? v[6] : layer->attention.rows;
@@ -220,12 +210,32 @@ static PyObject *py_layers(PyObject *self, PyObject *const *arguments, Py_ssize_
     for (Py_ssize_t i = 0; last->selected && i < last->count; i++)
         if (last->selected[i] < 0 || last->selected[i] >= last->attention.rows) {
             PyErr_SetString(PyExc_IndexError, "a row that is selected is not there");
-            return NULL;
+            return 0;
         }
+    return 1;
+}
+
+static PyObject *py_layers(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
+{
+    const Py_ssize_t number = (count - BEFORE_LAYERS) / EACH_LAYER;
+    Py_ssize_t v[BEFORE_LAYERS];
+    (void)self;
+    if (number < 1) {
+        PyErr_SetString(PyExc_TypeError, "layers: wrong number of arguments");
+        return NULL;
+    }
+    if (!read_integers(arguments, count - number * EACH_LAYER, BEFORE_LAYERS, v)) return NULL;
+    Layer *const layers = calloc(number, sizeof *layers);
+    if (!layers) return PyErr_NoMemory();
+    const int fit = read_layers(arguments, v, layers, number);
     int enough = 1;
-    Py_BEGIN_ALLOW_THREADS
-    for (Py_ssize_t i = 0; enough && i < number; i++) enough = compute_layer(&layers[i], (int)v[0], (int)v[1]);
-    Py_END_ALLOW_THREADS
+    if (fit) {
+        Py_BEGIN_ALLOW_THREADS
+        for (Py_ssize_t i = 0; enough && i < number; i++) enough = compute_layer(&layers[i], (int)v[0], (int)v[1]);
+        Py_END_ALLOW_THREADS
+    }
+    free(layers);
+    if (!fit) return NULL;
     if (!enough) return PyErr_NoMemory();
     Py_RETURN_NONE;
 }
@@ -237,13 +247,13 @@ static PyMethodDef methods[] = {
     {"pack", (PyCFunction)(void (*)(void))py_pack, METH_FASTCALL,
      "pack(threads, x, rows, columns, y, order): write a matrix of bf16 in an order."},
     {"multiply", (PyCFunction)(void (*)(void))py_multiply, METH_FASTCALL,
-     "multiply(registers or 16 for bf16, threads, *products): the fields of each Product, one after the other."},
+     "multiply(registers, or 16 or 8 for bf16, threads, *products): the fields of each Product, one after the other."},
     {"attend", (PyCFunction)(void (*)(void))py_attend, METH_FASTCALL,
-     "attend(registers or 16 for bf16, threads, *attention): the fields of an Attention."},
+     "attend(registers, or 16 or 8 for bf16, threads, *attention): the fields of an Attention."},
     {"attend_back", (PyCFunction)(void (*)(void))py_attend_back, METH_FASTCALL,
-     "attend_back(registers or 16 for bf16, threads, *attention, grad, grad_qkv): the fields of a Gradient."},
+     "attend_back(registers, or 16 or 8 for bf16, threads, *attention, grad, grad_qkv): the fields of a Gradient."},
     {"layers", (PyCFunction)(void (*)(void))py_layers, METH_FASTCALL,
-     "layers(registers or 16 for bf16, threads, x, between, y, rows or 0, number of rows, *layers): for each, the fields "
+     "layers(registers, or 16 or 8 for bf16, threads, x, between, y, rows or 0, number of rows, *layers): for each, the fields "
      "of an Attention and a Layer, and the norms' epsilons. `between` is for what a layer returns to the next one."},
     {NULL, NULL, 0, NULL},
 };

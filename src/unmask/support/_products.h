@@ -115,6 +115,13 @@ static void multiply_shares(const Product *p, int bits, int threads)
     }
 }
 
+/* Compute what needs whole rows of a product. */
+static void finish(const Product *p, int bits, Py_ssize_t row)
+{
+    if (is_bf16(bits)) finish_row_bf16(p, row);
+    else finish_row(p, row);
+}
+
 static void multiply(const Product *p, int bits, int threads)
 {
     const int several = threads > 1 && (double)p->rows * p->width * p->outputs >= LEAST;
@@ -123,10 +130,7 @@ static void multiply(const Product *p, int bits, int threads)
         multiply_shares(p, bits, several ? threads : 1);
         if (p->scale || p->gelu == GATED) {
 #pragma omp for schedule(static)
-            for (Py_ssize_t row = 0; row < p->rows; row++) {
-                if (is_bf16(bits)) finish_row_bf16(p, row);
-                else finish_row(p, row);
-            }
+            for (Py_ssize_t row = 0; row < p->rows; row++) finish(p, bits, row);
         }
     }
 }

@@ -272,12 +272,8 @@ class Layer:
             self.fields += *weights, _width(product), _outputs(product), gelu, *norms
 
 
-MOST = 64
-"""Layers of a call."""
-
-
 def encode(x: Tensor, layers: Sequence[tuple[Layer, Attention]], rows: Tensor | None = None) -> Tensor:
-    """Return the output of layers, one after the other, in one call for all or `MOST` of them; without gradient.
+    """Return the output of layers, one after the other, in one call; without gradient.
 
     Args:
         x: (tokens, width).
@@ -292,8 +288,6 @@ def encode(x: Tensor, layers: Sequence[tuple[Layer, Attention]], rows: Tensor | 
         IndexError: a token to return is not there.
         MemoryError: too little memory.
     """
-    while len(layers) > MOST:
-        x, layers = encode(x, layers[:MOST]), layers[MOST:]
     x, width, dtype = x.contiguous(), layers[0][0].width, layers[0][0].out.panels.dtype
     if any(layer.width != width or layer.out.panels.dtype is not dtype for layer, _ in layers):
         raise ValueError("layers of one width are needed, in one type of numbers")

@@ -1,6 +1,7 @@
 """The layers of a body that are one call compute what each computes by itself, and notice when weights change."""
 
 import copy
+import gc
 
 import pytest
 import torch
@@ -99,15 +100,22 @@ def test_changes_of_weights_are_noticed(dtype, calls):
     before.append(body(TOKENS).last)
     assert not differs()
     layer = body.blocks[1]
-    layer.attention.qkv.weight.mul_(1.5)  # in place
-    assert differs()
+    for in_place in (layer.attention.qkv.weight, layer.attention.out.bias, layer.attention_norm.weight):
+        in_place.mul_(1.5).add_(1)
+        assert differs()
     layer.feed_forward.up.bias = nn.Parameter(layer.feed_forward.up.bias + 1)  # another parameter
     assert differs()
-    layer.feed_forward_norm.weight.data = layer.feed_forward_norm.weight.data * 2  # other memory
-    assert differs()
-    layer.attention.out.weight.data = layer.attention.out.weight.data * 2
-    assert differs() and not differs()
+    for module, name in (
+        (layer.feed_forward_norm, "weight"),
+        (layer.attention.out, "weight"),
+        (layer.attention.out, "bias"),
+    ):
+        getattr(module, name).data = getattr(module, name).data * 2  # other memory
+        gc.collect()
+        assert differs()
+    assert not differs()
     other = copy.deepcopy(body)
+    assert layer.kept is not None and other.blocks[1].kept is None
     for parameter in body.parameters():
         parameter.zero_()
     torch.testing.assert_close(other(TOKENS).last, before[-1], rtol=0, atol=0)

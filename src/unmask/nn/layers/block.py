@@ -399,7 +399,10 @@ def rms_block(
 
 
 class Kept(NamedTuple):
-    """A layer in panels, and its parameters: the dictionary and name of each, and its state."""
+    """A layer in panels, and its parameters: the dictionary and name of each, and its state.
+
+    A copy of a block has none, as the layer holds addresses.
+    """
 
     layer: panels.Layer
     parameters: list[tuple[dict[str, nn.Parameter | None], str, nn.Parameter | None, State]]
@@ -408,6 +411,10 @@ class Kept(NamedTuple):
     def is_current(self) -> bool:
         """Whether the parameters are the same, unchanged."""
         return all(where.get(name) is it and state_of(it) == state for where, name, it, state in self.parameters)
+
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        """Copy and pickle as None."""
+        return type(None), ()
 
 
 def in_one_call(
