@@ -7,6 +7,8 @@ cores, send it `/embed` requests over loopback connections that stay open.
 - full: all clients at once, each with one request after the other: throughput, times, statuses. A second such load
   tells how much the server's memory grows, and whether descriptors stay open;
 - half: requests at fixed times, half as many per second as at full load: times.
+
+Some rounds of these, in turns for requests of one text and of several.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
@@ -41,8 +43,8 @@ SETTLE_SECONDS = 1.0
 """Time after which connections that clients have closed are closed by the server too."""
 TEXTS = 2048
 """Number of different texts."""
-CLIENTS, SIZES, SECONDS = 1000, (1, 8), 20.0
-"""Number of clients, numbers of texts of a request, and duration of a load."""
+CLIENTS, SIZES, SECONDS, ROUNDS = 1000, (1, 8), 20.0, 3
+"""Number of clients, numbers of texts of a request, duration of a load, and number of rounds."""
 PRECISION: Precision = "float32"
 
 
@@ -99,8 +101,28 @@ async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, reques
     return int(head.split(b" ", 2)[1])
 
 
-async def load(port: int, requests: list[bytes], rate: float = math.inf) -> tuple[list[float], Counter[int]]:
-    """Return the seconds and the statuses of all that is answered in `SECONDS` after `WARM_SECONDS`.
+class Answers(NamedTuple):
+    """What was answered in a load.
+
+    Attributes:
+        at: when what was answered with 200 was, in seconds.
+        seconds: how long it took.
+        statuses: number of each status.
+    """
+
+    at: list[float]
+    seconds: list[float]
+    statuses: Counter[int]
+
+    @property
+    def rate(self) -> float:
+        """Requests per second. They are answered in batches of hundreds: the slope of their number over the time is not
+        that of a load which happens to hold a batch more."""
+        return float(np.polyfit(np.array(self.at) - self.at[0], np.arange(len(self.at)), 1)[0])
+
+
+async def load(port: int, requests: list[bytes], rate: float = math.inf) -> Answers:
+    """Return what is answered in `SECONDS` after `WARM_SECONDS`.
 
     Args:
         port: of the server.
@@ -110,7 +132,7 @@ async def load(port: int, requests: list[bytes], rate: float = math.inf) -> tupl
     connections = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CLIENTS)]
     begun, turns = time.perf_counter(), enumerate(itertools.cycle(requests))
     begin, end = begun + WARM_SECONDS, begun + WARM_SECONDS + SECONDS
-    times, statuses = list[float](), Counter[int]()
+    found = Answers([], [], Counter())
 
     async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for number, request in turns:  # that no other client has taken
@@ -121,20 +143,21 @@ async def load(port: int, requests: list[bytes], rate: float = math.inf) -> tupl
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
             status = await ask(reader, writer, request)
             if begin <= (answered := time.perf_counter()) <= end:
-                statuses[status] += 1
-                times.append(answered - sent)
+                found.statuses[status] += 1
+                if status == 200:
+                    found.at.append(answered)
+                    found.seconds.append(answered - sent)
         writer.close()
 
     await asyncio.gather(*(client(*connection) for connection in connections))
-    return times, statuses
+    return found
 
 
-def summary(times: list[float], statuses: Counter[int], size: int) -> dict[str, Any]:
+def summary(answers: Answers, size: int) -> dict[str, Any]:
     """Return rates and quantiles of a load of requests of `size` texts."""
-    answered = statuses[200] / SECONDS
-    p50, p99 = (float(value) for value in 1000 * np.quantile(times or [math.nan], (0.5, 0.99)))
-    rates = {"requests_per_second": answered, "texts_per_second": size * answered, "p50_ms": p50, "p99_ms": p99}
-    return rates | {"statuses": {str(status): count for status, count in sorted(statuses.items())}}
+    rate, (p50, p99) = answers.rate, (1000 * float(value) for value in np.quantile(answers.seconds, (0.5, 0.99)))
+    rates = {"requests_per_second": rate, "texts_per_second": size * rate, "p50_ms": p50, "p99_ms": p99}
+    return rates | {"statuses": {str(status): count for status, count in sorted(answers.statuses.items())}}
 
 
 def state(process: psutil.Process) -> dict[str, float]:
@@ -148,11 +171,11 @@ def measure(model: str, size: int) -> dict[str, Any]:
     texts = make_texts(TEXTS)
     requests, alone = make_requests(texts, size), engine(model, texts)
     with server(model) as (process, port):
-        full = summary(*asyncio.run(load(port, requests)), size)
+        full = summary(asyncio.run(load(port, requests)), size)
         before = state(process)
         asyncio.run(load(port, requests))
         after = state(process)
-        half = summary(*asyncio.run(load(port, requests, full["requests_per_second"] / 2)), size)
+        half = summary(asyncio.run(load(port, requests, full["requests_per_second"] / 2)), size)
     record = {"engine_texts_per_second": alone, "share_of_engine": full["texts_per_second"] / alone}
     record |= {"full": full, "half": half, "before": before, "after": after}
     return record | {"memory_growth": after["memory_mb"] / before["memory_mb"] - 1}
@@ -161,9 +184,10 @@ def measure(model: str, size: int) -> dict[str, Any]:
 def main() -> None:
     """Measure requests of one text, and of several."""
     parse(__doc__)
-    for size in SIZES:
-        case = {"precision": PRECISION, "clients": CLIENTS, "texts": size, "model": "minilm"}
-        add("serving", case, measure(minilm(), size))
+    for turn in range(ROUNDS):
+        for size in SIZES:
+            case = {"precision": PRECISION, "clients": CLIENTS, "texts": size, "model": "minilm", "round": turn}
+            add("serving", case, measure(minilm(), size))
 
 
 if __name__ == "__main__":

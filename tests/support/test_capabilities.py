@@ -95,13 +95,13 @@ def test_a_way_that_is_wrong_or_missing_has_no_speed(way, monkeypatch):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 @pytest.mark.parametrize("number", [signal.SIGILL, signal.SIGSEGV])
 def test_an_illegal_instruction_ends_the_trial_alone(number):
-    assert capabilities._in_fork(lambda: os.kill(os.getpid(), number)) == {}
+    assert capabilities._Trial(lambda: os.kill(os.getpid(), number)).result() == {}
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 def test_a_trial_that_hangs_is_ended(monkeypatch):
     monkeypatch.setattr(capabilities, "SECONDS", 0.2)
-    assert capabilities._in_fork(lambda: signal.pause()) == {}
+    assert capabilities._Trial(lambda: signal.pause()).result() == {}
 
 
 def test_the_trial_leaves_torchs_generator_alone():

@@ -6,6 +6,7 @@ A function is imported only when it is called, so that `unmask --help` does not 
 from __future__ import annotations
 
 import argparse
+import atexit
 import gc
 import io
 import os
@@ -55,6 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")  # read when torch is loaded
     os.environ["PYTHONSAFEPATH"] = "1"  # Python processes that this one starts import nothing from the current folder
     gc.set_threshold(GARBAGE)
+    atexit.register(gc.freeze)  # Python collects garbage at its end: in all of torch's objects, for a quarter of a second
     _open_streams()
     before = speak(in_command)
     with _noting_interrupts() as interrupted:
@@ -97,6 +99,8 @@ def _run(words: list[str], started: Times | None) -> int:
         show_warning = warnings.showwarning
         warnings.showwarning = partial(_warn, show_warning)
         _leave_busy_cores(arguments, started)
+        if "device" in arguments:  # it computes: what this processor is best at is tried while modules are imported
+            import_module("unmask.support.capabilities").try_ahead()
         module, _, name = verb.function.partition(":")
         try:
             result = getattr(import_module(module), name)(**arguments)

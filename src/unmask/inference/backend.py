@@ -40,7 +40,7 @@ from unmask.training.runs.display import Display
 if TYPE_CHECKING:
     from unmask.model.model import Model
 
-BATCH_TOKENS = {"cpu": 4096, "gpu": 8192}
+BATCH_TOKENS = {"cpu": 2048, "gpu": 8192}
 """Maximum number of tokens per batch on a device."""
 _Module = TypeVar("_Module", bound=nn.Module)
 MARGIN = 0.25

@@ -185,15 +185,14 @@ def read_directory(directory: Path, *, allow_pickle: bool) -> tuple[Pretrained, 
     warn_if_shared(directory)
     with ThreadPoolExecutor(1) as pool:  # while the files are read
         checked = pool.submit(check_checksums, directory)
-        if published := allennlp.is_directory(directory):
+        if allennlp.is_directory(directory):
             words = load_tokenizer(directory) if (directory / "vocab.txt").exists() else without_words()
             pretrained = allennlp.read(directory, words.size)
         else:
             pretrained = huggingface.read(directory, allow_pickle=allow_pickle)
             warn_of_classifier(directory)
+            words = load_tokenizer(directory)
         checked.result()
-    if not published:
-        words = load_tokenizer(directory)
     known = {*OBJECTIVES, "downstream", *(task().part for task in TASKS.values())}
     if unknown := sorted(pretrained.heads.keys() - known):
         raise UserError(f"unknown head '{unknown[0]}'", file=directory / "model.safetensors")

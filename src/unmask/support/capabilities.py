@@ -6,7 +6,8 @@ make, a processor may multiply bf16 more slowly than float32, a virtual machine 
 checked against float64, and timed by the processor time that it takes, which other programs hardly change.
 
 The trial runs in a forked process, with a single thread: an illegal instruction ends only that process, and oneDNN is
-not yet used in this one, where the size of its kernel cache is still to be chosen (training/machine.py).
+not yet used in this one, where the size of its kernel cache is still to be chosen (training/machine.py). What takes
+long before it computes, such as reading a model, begins the trial first (`try_ahead`).
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ import math
 import os
 import signal
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -44,6 +46,8 @@ SECONDS = 60.0
 """Time after which a trial is ended."""
 
 Multiply = Callable[[Tensor, Tensor], Tensor]
+Speeds = dict[str, dict[str, float]]
+"""Of each way, by number of rows, as JSON has them."""
 PANELS = {torch.float32: "float32 in panels", torch.bfloat16: "bf16 in panels"}
 
 
@@ -99,10 +103,70 @@ BEFORE: Mapping[str, Callable[[Tensor], Tensor]] = dict.fromkeys(PANELS.values()
 
 @cache
 def products(rows: int = ROWS) -> Mapping[str, float]:
-    """Return the floating-point operations per second of each of `WAYS` with one thread; 0 where it does not work."""
-    if not hasattr(os, "fork") or sys.platform == "darwin":  # where forking a process that has loaded torch is not safe
-        return _try_all(rows)
-    return dict.fromkeys(WAYS, 0.0) | _in_fork(partial(_try_all, rows))
+    """Return the floating-point operations per second of each of `WAYS` with one thread; 0 where it does not work.
+
+    Args:
+        rows: `ROWS` or `FEW_ROWS`.
+    """
+    speeds = _trial(os.getpid()).result() if _forks() else _try_all_sizes()
+    return dict.fromkeys(WAYS, 0.0) | speeds.get(str(rows), {})
+
+
+def try_ahead() -> None:
+    """Begin the trial that `products` waits for, so that another core computes it meanwhile."""
+    if _forks():
+        _trial(os.getpid())
+
+
+def _forks() -> bool:
+    """Return whether this system can fork a process that has loaded torch safely."""
+    return hasattr(os, "fork") and sys.platform != "darwin"
+
+
+def _try_all_sizes() -> Speeds:
+    return {str(rows): _try_all(rows) for rows in (ROWS, FEW_ROWS)}
+
+
+class _Trial:
+    """Computes something in a forked process with one thread.
+
+    Args:
+        compute: computes it.
+    """
+
+    def __init__(self, compute: Callable[[], Speeds]) -> None:
+        self._waiting = threading.Lock()
+        self._found: Speeds | None = None
+        self._reading, writing = os.pipe()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Python warns of locks that other threads hold: the child takes none
+            self._process = os.fork()
+        if self._process == 0:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, SECONDS)
+                signal.signal(signal.SIGALRM, signal.SIG_DFL)
+                faulthandler.disable()  # a crash is an answer, and nothing to report
+                torch.set_num_threads(1)
+                os.write(writing, json.dumps(compute()).encode())
+            finally:
+                os._exit(0)
+        os.close(writing)
+
+    def result(self) -> Speeds:
+        """Wait for it; nothing if the process has failed."""
+        with self._waiting:
+            if self._found is None:
+                with os.fdopen(self._reading, "rb") as pipe:
+                    text = pipe.read()
+                os.waitpid(self._process, 0)
+                self._found = json.loads(text) if text else {}
+            return self._found
+
+
+@cache
+def _trial(process: int) -> _Trial:  # one that is forked meanwhile cannot wait for that of the process that forked it
+    """Begin the trial of a process, which is this one."""
+    return _Trial(_try_all_sizes)
 
 
 def cpu_or_gpu(device: torch.device) -> str:
@@ -173,25 +237,3 @@ def _try_all(rows: int = ROWS) -> dict[str, float]:
                 multiply(left, right)
                 best[way] = min(best.get(way, 1e9), time.process_time() - start)
     return {way: 2 * rows * width * wide / best[way] if way in best else 0.0 for way in WAYS}
-
-
-def _in_fork(compute: Callable[[], dict[str, float]]) -> dict[str, float]:
-    """Return what a function returns in a forked process with one thread; nothing if that process fails."""
-    reading, writing = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Python warns of locks that other threads hold: the child takes none of them
-        process = os.fork()
-    if process == 0:
-        try:
-            signal.setitimer(signal.ITIMER_REAL, SECONDS)
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            faulthandler.disable()  # a crash is an answer, and nothing to report
-            torch.set_num_threads(1)
-            os.write(writing, json.dumps(compute()).encode())
-        finally:
-            os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        text = pipe.read()
-    os.waitpid(process, 0)
-    return json.loads(text) if text else {}

@@ -80,9 +80,16 @@ class Registry(Mapping[str, _Kind]):
 
 
 @cache
+def _points() -> Sequence[EntryPoint]:
+    """Return the entry points of all our groups; looking through all packages takes many milliseconds."""
+    found = entry_points()
+    groups = [group for group in found.groups if group.startswith(f"{OURS}.")]
+    return [point for group in groups for point in found.select(group=group)]
+
+
 def installed(group: str) -> Sequence[EntryPoint]:
-    """Return the entry points of a group, ordered by name; looking through all packages takes many milliseconds."""
-    return sorted(entry_points(group=group), key=lambda point: point.name)
+    """Return the entry points of a group, ordered by name."""
+    return sorted((point for point in _points() if point.group == group), key=lambda point: point.name)
 
 
 def _load(point: EntryPoint, base: type) -> object:
@@ -180,9 +187,7 @@ def _members(kind: type) -> set[str]:
 
 def packages() -> dict[str, str]:
     """Return the versions of the installed packages that provide plug-ins, by name."""
-    groups = (group for group in entry_points().groups if group.startswith("unmask."))
-    points = (point for group in groups for point in entry_points(group=group))
-    return {point.dist.name: point.dist.version for point in points if point.dist is not None}
+    return {point.dist.name: point.dist.version for point in _points() if point.dist is not None}
 
 
 def _package(point: EntryPoint) -> str:

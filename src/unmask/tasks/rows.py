@@ -48,7 +48,7 @@ Size = TypeVar("Size", int, np.ndarray)
 def texts_of(example: Row) -> tuple[str, ...]:
     """Return the texts of a row: one or a pair, and negatives, if it has any."""
     values = example.values
-    return (*(values[name] for name in TEXTS if name in values), *example.negatives)
+    return (*[values[name] for name in TEXTS if name in values], *example.negatives)
 
 
 class RowTask(Task, frozen=True, kw_only=True):

@@ -126,8 +126,8 @@ def read_rows(
     rows = list(iterate_rows(paths, columns=columns, kind=kind, gold=gold, fields=fields, notes=notes))
     if not rows:
         raise EmptySource("there are no examples", file=", ".join(map(display_name, paths)))
-    first = rows[0]
-    if mixed := next((row for row in rows if _kind(row) != _kind(first)), None):
+    first, kind_of_first = rows[0], _kind(rows[0])
+    if mixed := next((row for row in rows if _kind(row) != kind_of_first), None):
         what, column = "pairs and single texts", "text_b"
         if bool(mixed.negatives) != bool(first.negatives):
             what, column = "pairs with and without a negative", COLUMN
@@ -354,9 +354,11 @@ def _read(table: DelimitedFile, wanted: Wanted, row_labels: RowLabels, omitted: 
         labels = row_labels.read(selected, cells, line)
         chosen = {column: cells[index].strip() for column, index in selected.indices.items()}
         if row := _row(chosen, name, line, selected, omitted, labels, wanted.fields.blank):
-            row = _with_negatives(row, selected, names, [cell.strip() for cell in cells])
-            source = dict(zip(names, cells, strict=True))
-            yield row if wanted.gold else msgspec.structs.replace(row, source=source)
+            if selected.negatives or selected.scores >= 0:
+                row = _with_negatives(row, selected, names, [cell.strip() for cell in cells])
+            if not wanted.gold:
+                row = msgspec.structs.replace(row, source=dict(zip(names, cells, strict=True)))
+            yield row
 
 
 def _filled(rows: Iterator[Line], omitted: Counter[str]) -> Iterator[Line]:
@@ -373,8 +375,6 @@ def _filled(rows: Iterator[Line], omitted: Counter[str]) -> Iterator[Line]:
 def _with_negatives(row: Row, selected: SelectedColumns, names: Sequence[str], values: Sequence[Any]) -> Row:
     """Return a row with the negatives, and a teacher's scores, that are in columns of these names and values."""
     if not selected.negatives:
-        if selected.scores < 0:
-            return row
         remedy = f"remove {SCORES}, or give the texts: {COLUMN}, or negative_1, negative_2, …"
         raise UserError(f"{SCORES} has no effect: there are no negatives", file=row.file, line=row.line, remedy=remedy)
     named, cells = zip(*((names[index], values[index]) for index in selected.negatives), strict=True)
@@ -431,7 +431,8 @@ def _read_records(
             if labels is None or column != "label"
         }
         if row := _row(texts, name, number, selected, omitted, labels, wanted.fields.blank):
-            row = _with_negatives(row, selected, names, values)
+            if selected.negatives or selected.scores >= 0:
+                row = _with_negatives(row, selected, names, values)
             yield row if wanted.gold else msgspec.structs.replace(row, source=record)
 
 
