@@ -5,6 +5,9 @@ as it chooses by default; the Trainer with BERT of bert-mini's size, tuned as in
 there. Scored are the first pairs of each paradigm of BLiMP, and the masked tokens of held-out text that are predicted.
 One seed. To let both run beside each other, start the command once for each engine, with one thread each
 (`OMP_NUM_THREADS=1`). What is finished is not computed again.
+
+`tokens` is `modernbert-mini`, the recipe for an hour of two cores, until it has read some million tokens, with some
+seeds: what an hour gives, on a machine of any speed.
 """
 
 from __future__ import annotations
@@ -47,27 +50,48 @@ def theirs(corpus: Corpus, out: Path, minutes: float) -> None:
 
 
 ENGINES = {"unmask": ours, "trainer-tuned": theirs}
+TOKENS = "tokens"
+
+
+def by_tokens(corpus: Corpus, out: Path, tokens: float, seed: int) -> None:
+    """Pretrain `modernbert-mini`."""
+    if not (out / "model").exists():
+        budget: dict[str, Any] = {"budget.minutes": None, "budget.tokens": tokens, "seed": seed}
+        again = (out / "provenance.json").exists()
+        unmask.pretrain("modernbert-mini", corpus, out=out, settings=budget, device=DEVICE, resume=again)
+
+
+def scored(out: Path, corpus: Corpus, blimp: Path, pairs: int) -> dict[str, Any]:
+    """Return the record of a run."""
+    recipe = tomllib.loads((out / "recipe.toml").read_text(encoding="utf8"))
+    last: dict[str, Any] = logged(out)[-1]
+    found = unmask.evaluate(out, [blimp], suite="blimp", limit=pairs, quiet=True)
+    (score,) = found["metrics"].values()
+    record = {name: last[name] for name in ("tokens", "seconds")}
+    record |= {"recipe": recipe["name"], "score": score, "examples": found["examples"]}
+    return record | trainer.score(load_model(out), corpus) | {"threads": torch.get_num_threads()}
 
 
 def main() -> None:
     """Pretrain, and score."""
-    options = parse(__doc__, ENGINES, runs=RUNS, minutes=[4.0, 12.0, 36.0], pairs=50)
+    names = [*ENGINES, TOKENS]
+    options = parse(__doc__, names, runs=RUNS, minutes=[4.0, 12.0, 36.0], millions=[32.0], seeds=[0], pairs=50)
     folder = options.runs / "grammar"
     corpus = english_corpus(folder / "text", VOCABULARY, lowercase=False)
     with ZipFile(common.SHARED / "probes/blimp.zip") as archive:
         archive.extractall(folder / "blimp")
     for minutes in sorted(options.minutes):
-        for engine in options.names:
+        for engine in [name for name in options.names if name in ENGINES]:
             out = folder / f"{engine}-{minutes:g}"
             ENGINES[engine](corpus, out, minutes)
-            recipe = tomllib.loads((out / "recipe.toml").read_text(encoding="utf8"))
-            last: dict[str, Any] = logged(out)[-1]
-            blimp = unmask.evaluate(out, [folder / "blimp/data"], suite="blimp", limit=options.pairs, quiet=True)
-            (score,) = blimp["metrics"].values()
-            record = {name: last[name] for name in ("tokens", "seconds")}
-            record |= {"recipe": recipe["name"], "score": score, "examples": blimp["examples"]}
-            record |= trainer.score(load_model(out), corpus) | {"threads": torch.get_num_threads()}
+            record = scored(out, corpus, folder / "blimp/data", options.pairs)
             add("grammar", {"engine": engine, "minutes": minutes}, record)
+    for seed in options.seeds if TOKENS in options.names else ():
+        for millions in sorted(options.millions):
+            out = folder / f"{TOKENS}-{millions:g}-{seed}"
+            by_tokens(corpus, out, 1e6 * millions, seed)
+            record = scored(out, corpus, folder / "blimp/data", options.pairs)
+            add("grammar", {"engine": TOKENS, "millions": millions, "seed": seed}, record)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,10 @@ from unmask.cli import main as program
 from unmask.cli.arguments import CONVERTERS, REQUIRED, add_parameters, parameters_of, parsed, summary
 from unmask.cli.main import command_parser
 from unmask.cli.verbs import VERBS, print_json
+from unmask.support import capabilities
 from unmask.support.errors import UserError, counted
+
+from .conftest import run
 
 MODULE = '''
 def example(
@@ -187,3 +190,13 @@ def test_a_number_of_threads_that_a_user_sets_is_kept(monkeypatch, capsys, threa
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
     program._leave_busy_cores({"device": "cpu"}, None)
     assert threads == [] and capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("words", "begins"), [(("predict", "--model", "missing", "a"), True), (("recipes",), False)])
+def test_commands_that_compute_begin_the_trial_before_they_import(words, begins, monkeypatch):
+    imported = []
+    monkeypatch.setattr(capabilities, "try_ahead", lambda: imported.append("trial"))
+    monkeypatch.setattr(program, "import_module", lambda name: imported.append(name) or import_module(name))
+    run(*words, status=2 if begins else 0)
+    ours = [name for name in imported if name != "unmask.support.capabilities"]
+    assert ours[:1] == ["trial"] if begins else "trial" not in ours

@@ -2,6 +2,9 @@
 
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -102,6 +105,37 @@ def test_an_illegal_instruction_ends_the_trial_alone(number):
 def test_a_trial_that_hangs_is_ended(monkeypatch):
     monkeypatch.setattr(capabilities, "SECONDS", 0.2)
     assert capabilities._Trial(lambda: signal.pause()).result() == {}
+
+
+@pytest.fixture
+def untried(monkeypatch):
+    """Forget what was tried in this process."""
+    monkeypatch.setattr(capabilities, "_trial", cache(capabilities._trial.__wrapped__))
+    monkeypatch.setattr(capabilities, "products", cache(capabilities.products.__wrapped__))
+
+
+@pytest.mark.skipif(not capabilities._forks(), reason="this system cannot fork")
+def test_a_trial_that_was_begun_ahead_is_the_only_one(untried, monkeypatch):
+    begun = []
+    monkeypatch.setattr(capabilities, "_Trial", lambda compute: begun.append(compute) or ended)
+    ended = SimpleNamespace(result=lambda: {str(ROWS): {"float32": 1.0}, str(FEW_ROWS): {"float32": 2.0}})
+    capabilities.try_ahead()
+    assert len(begun) == 1
+    assert [capabilities.products(rows)["float32"] for rows in (ROWS, FEW_ROWS, ROWS)] == [1.0, 2.0, 1.0]
+    assert len(begun) == 1
+
+
+@pytest.mark.skipif(not capabilities._forks(), reason="this system cannot fork")
+def test_threads_wait_for_one_trial_and_a_forked_process_makes_its_own(untried):
+    capabilities.try_ahead()
+    process = os.fork()
+    if process == 0:
+        os._exit(0 if capabilities.products()["float32"] > 0 else 1)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(capabilities.products, [ROWS, FEW_ROWS] * 4))
+    assert os.waitpid(process, 0)[1] == 0
+    assert all(speeds["float32"] > 0 for speeds in found)
+    assert found[::2] == found[:1] * 4 and found[1::2] == found[1:2] * 4
 
 
 def test_the_trial_leaves_torchs_generator_alone():

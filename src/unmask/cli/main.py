@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")  # read when torch is loaded
     os.environ["PYTHONSAFEPATH"] = "1"  # Python processes that this one starts import nothing from the current folder
     gc.set_threshold(GARBAGE)
-    atexit.register(gc.freeze)  # Python collects garbage at its end: in all of torch's objects, for a quarter of a second
+    atexit.register(gc.freeze)  # else Python looks for garbage in all of torch at its end, for a quarter of a second
     _open_streams()
     before = speak(in_command)
     with _noting_interrupts() as interrupted:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import re
 import signal
 import socket
@@ -257,6 +258,7 @@ def serve(server: uvicorn.Server, listener: socket.socket) -> None:
         server: see `make_server`.
         listener: see `listen`.
     """
+    gc.freeze()  # what is there stays: the garbage of requests is collected without a look at all of torch's objects
     before = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH)
     try:

@@ -15,6 +15,7 @@ import numpy as np
 from unmask.data.batches.batch import Sample, total_length
 from unmask.data.batches.frame import Frame
 from unmask.data.tokenizers.tokenizer import Ids
+from unmask.data.tokenizers.words import WordCache
 from unmask.families.checkpoints.sentence_modules import supported
 from unmask.inference.backend import in_order
 from unmask.inference.entailment import knows_labels
@@ -73,6 +74,7 @@ class Served:
     Attributes:
         readable: maximum number of tokens of a text that the encoder reads, for hidden states and masks.
         longest: maximum number of tokens of a text that vectors are made of.
+        words: the ids of words of recent requests.
 
     Raises:
         UserError: the model states vectors of texts that are not supported.
@@ -83,6 +85,7 @@ class Served:
         self.pooling = supported(predictor.model.pooling)
         self.batcher = Batcher(self.compute, limits, meter, name)
         self.model, self.tokenizer = predictor.model, predictor.model.tokenizer
+        self.words = WordCache(self.tokenizer, "i4")
         self.readable = min(limits.batch_tokens, limits.request_tokens, self.model.encoder.longest)
         of_vectors = None if self.pooling.length is None else self.pooling.length + predictor.unread
         self.longest = self.readable if of_vectors is None else min(self.readable, of_vectors)
@@ -196,8 +199,9 @@ class Served:
         """
         ids = self.given_ids(request, inputs)
         if ids is None:
+            prompt = self.prompt_of(prompt_name)
             texts = self.texts(request, cast("str | list[str]", inputs), truncation)
-            return self.tokenizer.encode_many([self.prompt_of(prompt_name) + text for text in texts])
+            return self.words.encode_many([prompt + text for text in texts])
         if prompt_name is not None:
             raise invalid(f"{argument('prompt_name')}: token ids have no prompt; put it into a text")
         frame = replace(Frame.of(self.tokenizer), spell=lambda spelled: spelled)

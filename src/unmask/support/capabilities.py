@@ -113,8 +113,8 @@ def products(rows: int = ROWS) -> Mapping[str, float]:
 
 
 def try_ahead() -> None:
-    """Begin the trial that `products` waits for, so that another core computes it meanwhile."""
-    if _forks():
+    """Begin the trial that `products` waits for, unless that is known, so that another core computes it meanwhile."""
+    if _forks() and not products.cache_info().currsize:
         _trial(os.getpid())
 
 
