@@ -13,7 +13,7 @@ def test_clients_measure_the_real_server(benchmark_module, records, run_main, to
     shape = BertSettings(layers=1, width=16, heads=2, feed_forward=32, positions=512)
     save_model(tmp_path / "tiny", Model(shape.build(tokenizer.size), tokenizer), "card")
     monkeypatch.setattr(module, "minilm", lambda: str(tmp_path / "tiny"))
-    for name, value in (("CLIENTS", 8), ("SIZES", (2,)), ("SECONDS", 0.3)):
+    for name, value in (("CLIENTS", 8), ("SIZES", (2,)), ("SECONDS", 0.3), ("ROUNDS", 1)):
         monkeypatch.setattr(module, name, value)
     run_main(module)
     (found,) = records("serving")

@@ -23,6 +23,7 @@ from unmask.families.roberta import ROBERTA
 from unmask.metrics import METRICS
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.objective import BuildContext, Objective, ObjectiveSettings
+from unmask.support import plugins
 from unmask.support.errors import UserError
 from unmask.support.plugins import Registry, missing_members, misspelt_members
 from unmask.tasks import TASKS
@@ -96,6 +97,12 @@ class Sign(Optimizer):
                 rate = self.settings.learning_rate * factor * group.factor
                 self.names[name].mul_(1 - rate * group.decay).sub_(momentum.sign(), alpha=rate)
 '''
+
+
+@pytest.fixture
+def rescanned(monkeypatch):
+    """Look through all packages again, also for those of a test."""
+    monkeypatch.setattr(plugins, "_points", plugins._points.__wrapped__)
 
 
 def install(site, name, entries, modules=None):
@@ -332,7 +339,7 @@ assert first.weight.equal(second.weight) and first.bias.equal(second.bias)
         ),
     ],
 )
-def test_errors_in_a_plugin_are_raised_on_access(tmp_path, monkeypatch, module, message):
+def test_errors_in_a_plugin_are_raised_on_access(rescanned, tmp_path, monkeypatch, module, message):
     monkeypatch.syspath_prepend(install(tmp_path, "unmask-toys", {"unmask.toys": {"mine": "toy_part:It"}}))
     monkeypatch.delitem(sys.modules, "toy_part", raising=False)
     (tmp_path / "toy_part.py").write_text(module)
@@ -365,7 +372,7 @@ def test_a_part_may_say_that_it_builds_an_objective():
         ("class It: ...", "unmask.objectives.objective:ObjectiveSettings", "ObjectiveSettings"),
     ],
 )
-def test_an_entry_point_that_names_something_else_is_refused(tmp_path, monkeypatch, module, base, name):
+def test_an_entry_point_that_names_something_else_is_refused(rescanned, tmp_path, monkeypatch, module, base, name):
     """What used it said what it lacks, and nothing of the package."""
     monkeypatch.syspath_prepend(install(tmp_path, "unmask-toys", {"unmask.toys": {"mine": "toy_part:It"}}))
     monkeypatch.delitem(sys.modules, "toy_part", raising=False)

@@ -2,6 +2,7 @@
 
 import pickle
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -61,6 +62,8 @@ def test_ids_are_those_of_the_whole_text(tokenizer, texts):
     cache = WordCache(tokenizer, "<u2")
     for text in [*texts, *texts]:  # the second time from the cache
         assert encoded(cache, text) == tokenizer.encode(text).tolist()
+    together = WordCache(tokenizer, "<u2").encode_many(texts)
+    assert [ids.tolist() for ids in together] == [tokenizer.encode(text).tolist() for text in texts]
 
 
 HARDEST = "The cat.s a.b 你好好你x [MASK]ed [thethe the cat"
@@ -88,6 +91,17 @@ def test_memory_is_bounded_and_frequent_words_stay(monkeypatch):
         assert len(cache) + len(cache._older) <= 20
     assert asked.count("the") == 1
     assert asked.count("a" * 41) == 200, "long words are not kept"
+
+
+def test_threads_encode_at_the_same_time(monkeypatch):
+    monkeypatch.setattr("unmask.data.tokenizers.words._WORDS", 3)  # the cache is emptied again and again
+    tokenizer = make()
+    cache = WordCache(tokenizer, "<u4")
+    texts = [" ".join(f"cat{(number * step) % 17}" for number in range(40)) for step in range(1, 40)]
+    expected = [tokenizer.encode(text).tolist() for text in texts]
+    with ThreadPoolExecutor(4) as pool:
+        for found in pool.map(cache.encode_many, [texts] * 8):
+            assert [ids.tolist() for ids in found] == expected
 
 
 def test_it_can_be_sent_to_another_process():
