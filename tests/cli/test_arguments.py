@@ -192,9 +192,7 @@ def test_a_number_of_threads_that_a_user_sets_is_kept(monkeypatch, capsys, threa
     assert threads == [] and capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize(
-    ("words", "begins"), [(("predict", "--model", "missing", "a"), True), (("recipes", "list"), False)]
-)
+@pytest.mark.parametrize(("line", "begins"), [("predict --model missing a", True), ("recipes list", False)])
 def test_commands_that_compute_begin_the_trial_before_they_import(line, begins, monkeypatch):
     imported = []
     monkeypatch.setattr(capabilities, "try_ahead", lambda: imported.append("trial"))
