@@ -2,7 +2,9 @@
 
 import dataclasses
 import json
+import os
 import random
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -94,6 +96,16 @@ def test_notes_are_collected_from_all_files(classifier, tmp_path):
         path.write_text(text)
     found = read_examples(TASK, LabelledFiles(paths[:1], paths[1:]), load_model(classifier))
     assert found.notes[:2] == [f"{path}: omitted, as the format specifies: 1 pair without a label" for path in paths]
+
+
+@pytest.mark.parametrize("part", ["train", "dev"])
+def test_a_file_counts_once_by_whatever_path(classifier, rows, tmp_path, part):
+    link = tmp_path / "link.tsv"
+    link.symlink_to(rows)
+    for other in (rows, rows.parent / "x" / ".." / rows.name, Path(os.path.relpath(rows)), link):
+        files = LabelledFiles([rows, other]) if part == "train" else LabelledFiles([rows], [rows, other])
+        with pytest.raises(UserError, match=f"{other.name}: the file is given twice, so its examples would count"):
+            read_examples(TASK, files, load_model(classifier))
 
 
 def test_fingerprints_change_with_the_examples_of_their_part(classifier, rows, tmp_path):

@@ -9,6 +9,7 @@ these packages is imported.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -117,15 +118,19 @@ def _with_encoding(source: Source, encoding: str | None) -> Source:
 
 
 def check_once(sources: Iterable[Source]) -> None:
-    """Check that no file is given twice, as its examples would count twice in scores.
+    """Check that no file is given twice, by whatever paths, as its examples would count twice.
 
     Raises:
         UserError: one is, such as by two patterns that both match it.
     """
-    counts = Counter(Path(source) for source in sources if not isinstance(source, ExampleTable))
-    for path, count in counts.items():
-        if count > 1:
-            raise UserError("the file is given twice, so its examples would count twice", file=path, remedy="omit one")
+    seen = set[str]()
+    for source in sources:
+        if isinstance(source, ExampleTable):
+            continue
+        if (place := os.path.realpath(source)) in seen:
+            remedy = "omit one"
+            raise UserError("the file is given twice, so its examples would count twice", file=source, remedy=remedy)
+        seen.add(place)
 
 
 def is_repository(source: object) -> bool:

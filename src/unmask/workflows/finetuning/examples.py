@@ -136,6 +136,7 @@ def read_parts(task: Task, files: LabelledFiles, *, hold_out: bool = True, notes
     Raises:
         UserError: a file cannot be read, or there are too few examples to hold a tenth out.
     """
+    check_once(files.train)
     examples = task.read(files.train, columns=files.columns, kind=files.kind, notes=notes)
     labels, identities = read_labels(task, examples), task.identities(examples)
     is_held = np.zeros(len(examples), bool)
