@@ -107,6 +107,15 @@ def test_a_trial_that_hangs_is_ended(monkeypatch):
     assert capabilities._Trial(lambda: signal.pause()).result() == {}
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_trial_whose_process_the_system_removes_is_read():
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        assert capabilities._Trial(lambda: {"1": {"float32": 1.0}}).result() == {"1": {"float32": 1.0}}
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
 @pytest.fixture
 def untried(monkeypatch):
     """Forget what was tried in this process."""

@@ -6,8 +6,8 @@ make, a processor may multiply bf16 more slowly than float32, a virtual machine 
 checked against float64, and timed by the processor time that it takes, which other programs hardly change.
 
 The trial runs in a forked process, with a single thread: an illegal instruction ends only that process, and oneDNN is
-not yet used in this one, where the size of its kernel cache is still to be chosen (training/machine.py). What takes
-long before it computes, such as reading a model, begins the trial first (`try_ahead`).
+not yet used in this one, where the size of its kernel cache is still to be chosen (training/machine.py). Commands begin
+it before they import what they need (`try_ahead`), so that they do not wait for it.
 """
 
 from __future__ import annotations
@@ -158,7 +158,8 @@ class _Trial:
             if self._found is None:
                 with os.fdopen(self._reading, "rb") as pipe:
                     text = pipe.read()
-                os.waitpid(self._process, 0)
+                with suppress(ChildProcessError):  # SIGCHLD is ignored, as by some programs that start others
+                    os.waitpid(self._process, 0)
                 self._found = json.loads(text) if text else {}
             return self._found
 
