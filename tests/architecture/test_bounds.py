@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from unmask.data.tokenizers.bounds import MAX_GROWTH, MAX_PIECE, MAX_WORD
+from unmask.data.tokenizers.words import MAX_CACHED, MAX_CACHED_WORD
 from unmask.inference.explanation import MAX_OCCLUDED, STEP_TOKENS
 from unmask.inference.fill import MAX_LOGITS
 from unmask.inference.predictor import MAX_SCORES, SCORE_BYTES
@@ -25,6 +26,7 @@ CONSTANTS = {
     **{"MAX_GROWTH": MAX_GROWTH, "MAX_PIECE": MAX_PIECE, "MAX_WORD": MAX_WORD, "MAX_LOGITS": MAX_LOGITS},
     **{"MAX_SCORES": MAX_SCORES, "MAX_CONFUSION": MAX_CONFUSION, "MAX_LABELS": MAX_LABELS},
     **{"MAX_OCCLUDED": MAX_OCCLUDED, "STEP_TOKENS": STEP_TOKENS, "MAX_ARMS": MAX_ARMS, "MAX_MODELS": MAX_MODELS},
+    **{"MAX_CACHED": MAX_CACHED, "MAX_CACHED_WORD": MAX_CACHED_WORD},
     **{"MAX_WEIGHTS": MAX_WEIGHTS, "MAX_WORDS": MAX_WORDS, "LARGE_AT_ONCE": LARGE_AT_ONCE, "SCORE_BYTES": SCORE_BYTES},
 }
 ROWS = [

@@ -258,12 +258,13 @@ def serve(server: uvicorn.Server, listener: socket.socket) -> None:
         server: see `make_server`.
         listener: see `listen`.
     """
-    gc.freeze()  # what is there stays: the garbage of requests is collected without a look at all of torch's objects
     before = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH)
+    gc.freeze()  # what is there stays: the garbage of requests is collected without a look at all of torch's objects
     try:
         asyncio.run(server.serve(sockets=[listener]))
     finally:
+        gc.unfreeze()
         sys.setswitchinterval(before)
 
 

@@ -80,7 +80,7 @@ def test_planted_faults_are_found(token):
 
 
 def test_memory_is_bounded_and_frequent_words_stay(monkeypatch):
-    monkeypatch.setattr("unmask.data.tokenizers.words._WORDS", 10)
+    monkeypatch.setattr("unmask.data.tokenizers.words.MAX_CACHED", 10)
     tokenizer, asked = make(), []
     cache = WordCache(tokenizer, "<u4")
     encode = cache._encode
@@ -94,7 +94,7 @@ def test_memory_is_bounded_and_frequent_words_stay(monkeypatch):
 
 
 def test_threads_encode_at_the_same_time(monkeypatch):
-    monkeypatch.setattr("unmask.data.tokenizers.words._WORDS", 3)  # the cache is emptied again and again
+    monkeypatch.setattr("unmask.data.tokenizers.words.MAX_CACHED", 3)  # the cache is emptied again and again
     tokenizer = make()
     cache = WordCache(tokenizer, "<u4")
     texts = [" ".join(f"cat{(number * step) % 17}" for number in range(40)) for step in range(1, 40)]

@@ -131,8 +131,10 @@ def _of_first_byte(byte: int) -> int:
     return _UNSPACED if 0xE3 <= byte <= 0xE9 else _LETTER
 
 
-_WORDS = 1 << 17  # capacity of each of the two generations of the cache: about 50 MB, and 95 % of English text
-_LONGEST = 40  # characters; longer words are rarely repeated
+MAX_CACHED = 1 << 17
+"""Words of each of the two generations of a `WordCache`: about 50 MB, and 95 % of English text."""
+MAX_CACHED_WORD = 40
+"""Characters of a word in it; longer words are rarely repeated."""
 _ALONE = r"!-/:-@\[-`{-~"
 _CHINESE = "\u4e00-\u9fff"  # the common ones among the characters that BERT surrounds with spaces
 
@@ -179,8 +181,8 @@ class WordCache(dict[str, bytes]):
         if ids is None:
             parts = [word] if self._added.search(word) else self._parts.findall(word)
             ids = self._encode(word) if len(parts) == 1 else b"".join(map(self.__getitem__, parts))
-        if len(word) <= _LONGEST:
-            if len(self) >= _WORDS:  # drop the words that were not used since the last time
+        if len(word) <= MAX_CACHED_WORD:
+            if len(self) >= MAX_CACHED:  # drop the words that were not used since the last time
                 self._older = dict(self)
                 self.clear()
             self[word] = ids
