@@ -7,7 +7,7 @@ One seed. To let both run beside each other, start the command once for each eng
 (`OMP_NUM_THREADS=1`). What is finished is not computed again.
 
 `tokens` is `modernbert-mini`, the recipe for an hour of two cores, until it has read some million tokens, with some
-seeds: what an hour gives, on a machine of any speed.
+seeds: the same work on a machine of any speed.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def scored(out: Path, corpus: Corpus, blimp: Path, pairs: int) -> dict[str, Any]
 def main() -> None:
     """Pretrain, and score."""
     names = [*ENGINES, TOKENS]
-    options = parse(__doc__, names, runs=RUNS, minutes=[4.0, 12.0, 36.0], millions=[32.0], seeds=[0], pairs=50)
+    options = parse(__doc__, names, runs=RUNS, minutes=[4.0, 12.0, 36.0], millions=[16.0], seeds=[0], pairs=50)
     folder = options.runs / "grammar"
     corpus = english_corpus(folder / "text", VOCABULARY, lowercase=False)
     with ZipFile(common.SHARED / "probes/blimp.zip") as archive:
