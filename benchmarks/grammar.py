@@ -35,12 +35,16 @@ RATE = 1e-3
 DEVICE: Device = "cpu"
 
 
+def pretrain(corpus: Corpus, out: Path, recipe: str | None = None, **how: Any) -> None:
+    """Pretrain by a recipe, or that of the default, unless that is done."""
+    if not (out / "model").exists():
+        again = (out / "provenance.json").exists()
+        unmask.pretrain(recipe, corpus=corpus, out=out, device=DEVICE, resume=again, **how)
+
+
 def ours(corpus: Corpus, out: Path, minutes: float) -> None:
     """Pretrain by default."""
-    if not (out / "model").exists():
-        unmask.pretrain(
-            corpus=corpus, out=out, minutes=minutes, device=DEVICE, resume=(out / "provenance.json").exists()
-        )
+    pretrain(corpus, out, minutes=minutes)
 
 
 def theirs(corpus: Corpus, out: Path, minutes: float) -> None:
@@ -51,14 +55,6 @@ def theirs(corpus: Corpus, out: Path, minutes: float) -> None:
 
 ENGINES = {"unmask": ours, "trainer-tuned": theirs}
 TOKENS = "tokens"
-
-
-def by_tokens(corpus: Corpus, out: Path, tokens: float, seed: int) -> None:
-    """Pretrain `modernbert-mini`."""
-    if not (out / "model").exists():
-        budget: dict[str, Any] = {"budget.minutes": None, "budget.tokens": tokens, "seed": seed}
-        again = (out / "provenance.json").exists()
-        unmask.pretrain("modernbert-mini", corpus, out=out, settings=budget, device=DEVICE, resume=again)
 
 
 def scored(out: Path, corpus: Corpus, blimp: Path, pairs: int) -> dict[str, Any]:
@@ -89,7 +85,8 @@ def main() -> None:
     for seed in options.seeds if TOKENS in options.names else ():
         for millions in sorted(options.millions):
             out = folder / f"{TOKENS}-{millions:g}-{seed}"
-            by_tokens(corpus, out, 1e6 * millions, seed)
+            budget = {"budget.minutes": None, "budget.tokens": 1e6 * millions, "seed": seed}
+            pretrain(corpus, out, "modernbert-mini", settings=budget)
             record = scored(out, corpus, folder / "blimp/data", options.pairs)
             add("grammar", {"engine": TOKENS, "millions": millions, "seed": seed}, record)
 

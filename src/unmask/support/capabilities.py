@@ -108,8 +108,9 @@ def products(rows: int = ROWS) -> Mapping[str, float]:
     Args:
         rows: `ROWS` or `FEW_ROWS`.
     """
-    speeds = _trial(os.getpid()).result() if _forks() else _try_all_sizes()
-    return dict.fromkeys(WAYS, 0.0) | speeds.get(str(rows), {})
+    if not _forks():
+        return _try_all(rows)
+    return dict.fromkeys(WAYS, 0.0) | _trial(os.getpid()).result().get(str(rows), {})
 
 
 def try_ahead() -> None:
@@ -121,10 +122,6 @@ def try_ahead() -> None:
 def _forks() -> bool:
     """Return whether this system can fork a process that has loaded torch safely."""
     return hasattr(os, "fork") and sys.platform != "darwin"
-
-
-def _try_all_sizes() -> Speeds:
-    return {str(rows): _try_all(rows) for rows in (ROWS, FEW_ROWS)}
 
 
 class _Trial:
@@ -167,7 +164,7 @@ class _Trial:
 @cache
 def _trial(process: int) -> _Trial:  # one that is forked meanwhile cannot wait for that of the process that forked it
     """Begin the trial of a process, which is this one."""
-    return _Trial(_try_all_sizes)
+    return _Trial(lambda: {str(rows): _try_all(rows) for rows in (ROWS, FEW_ROWS)})
 
 
 def cpu_or_gpu(device: torch.device) -> str:

@@ -11,8 +11,9 @@ For the separators of columns see delimited.py, for several labels of one text l
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -354,8 +355,7 @@ def _read(table: DelimitedFile, wanted: Wanted, row_labels: RowLabels, omitted: 
         labels = row_labels.read(selected, cells, line)
         chosen = {column: cells[index].strip() for column, index in selected.indices.items()}
         if row := _row(chosen, name, line, selected, omitted, labels, wanted.fields.blank):
-            if selected.negatives or selected.scores >= 0:
-                row = _with_negatives(row, selected, names, [cell.strip() for cell in cells])
+            row = _with_negatives(row, selected, names, partial(_stripped, cells))
             if not wanted.gold:
                 row = msgspec.structs.replace(row, source=dict(zip(names, cells, strict=True)))
             yield row
@@ -372,15 +372,28 @@ def _filled(rows: Iterator[Line], omitted: Counter[str]) -> Iterator[Line]:
             omitted["empty lines"] += 1
 
 
-def _with_negatives(row: Row, selected: SelectedColumns, names: Sequence[str], values: Sequence[Any]) -> Row:
-    """Return a row with the negatives, and a teacher's scores, that are in columns of these names and values."""
+def _stripped(cells: Sequence[str], index: int) -> str:
+    return cells[index].strip()
+
+
+def _with_negatives(row: Row, selected: SelectedColumns, names: Sequence[str], value: Callable[[int], Any]) -> Row:
+    """Return a row with the negatives, and a teacher's scores, that are in columns of these names.
+
+    Args:
+        row: the row.
+        selected: which columns have them.
+        names: the names of all columns.
+        value: returns the value of a column of the row, by its number.
+    """
     if not selected.negatives:
+        if selected.scores < 0:
+            return row
         remedy = f"remove {SCORES}, or give the texts: {COLUMN}, or negative_1, negative_2, …"
         raise UserError(f"{SCORES} has no effect: there are no negatives", file=row.file, line=row.line, remedy=remedy)
-    named, cells = zip(*((names[index], values[index]) for index in selected.negatives), strict=True)
+    named, cells = zip(*((names[index], value(index)) for index in selected.negatives), strict=True)
     negatives, scores = read_negatives(named, cells, row.file, row.line), tuple[float, ...]()
     if selected.scores >= 0:
-        scores = read_scores(values[selected.scores], len(negatives), row.file, row.line)
+        scores = read_scores(value(selected.scores), len(negatives), row.file, row.line)
     return msgspec.structs.replace(row, negatives=negatives, scores=scores)
 
 
@@ -431,8 +444,7 @@ def _read_records(
             if labels is None or column != "label"
         }
         if row := _row(texts, name, number, selected, omitted, labels, wanted.fields.blank):
-            if selected.negatives or selected.scores >= 0:
-                row = _with_negatives(row, selected, names, values)
+            row = _with_negatives(row, selected, names, values.__getitem__)
             yield row if wanted.gold else msgspec.structs.replace(row, source=record)
 
 

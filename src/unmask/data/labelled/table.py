@@ -128,8 +128,8 @@ def check_once(sources: Iterable[Source]) -> None:
         if isinstance(source, ExampleTable):
             continue
         if (place := os.path.realpath(source)) in seen:
-            remedy = "omit one"
-            raise UserError("the file is given twice, so its examples would count twice", file=source, remedy=remedy)
+            problem = "the file is given twice, so its examples would count twice"
+            raise UserError(problem, file=source, remedy="omit one")
         seen.add(place)
 
 

@@ -134,7 +134,7 @@ def read_parts(task: Task, files: LabelledFiles, *, hold_out: bool = True, notes
     Weights of examples are those of the training alone: others count once each.
 
     Raises:
-        UserError: a file cannot be read, or there are too few examples to hold a tenth out.
+        UserError: a file cannot be read, or is given twice, or there are too few examples to hold a tenth out.
     """
     check_once(files.train)
     examples = task.read(files.train, columns=files.columns, kind=files.kind, notes=notes)
