@@ -6,14 +6,19 @@ there. Scored are the first pairs of each paradigm of BLiMP, and the masked toke
 One seed. To let both run beside each other, start the command once for each engine, with one thread each
 (`OMP_NUM_THREADS=1`). What is finished is not computed again.
 
-`tokens` is `modernbert-mini`, the recipe for an hour of two cores, until it has read some million tokens, with some
-seeds: the same work on a machine of any speed.
+The other arms train `modernbert-mini`, the recipe for an hour of two cores, until it has read some million tokens, with
+some seeds: the same work on a machine of any speed. `tokens` is the recipe as it is; the others change its shape or its
+vocabulary, whose tokens are not alike, so that bits per character of held-out articles are scored, too.
+
+Few of the sentences in this text are questions, and some of BLiMP's paradigms have nothing else: both are counted.
 """
 
 from __future__ import annotations
 
+import json
 import tomllib
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 from zipfile import ZipFile
 
@@ -54,7 +59,36 @@ def theirs(corpus: Corpus, out: Path, minutes: float) -> None:
 
 
 ENGINES = {"unmask": ours, "trainer-tuned": theirs}
-TOKENS = "tokens"
+SIZE = "tokenizer.vocabulary"
+DEEP = {"layers": 8, "width": 192, "heads": 4, "feed_forward": 528}
+BY_TOKENS: dict[str, dict[str, Any]] = {
+    "tokens": {},
+    "deep": {f"encoder.{name}": size for name, size in DEEP.items()},
+    "large-vocabulary": {SIZE: 2 * VOCABULARY},
+}
+"""Changes of the recipe of an arm whose budget is in tokens. Deep: as many operations a token, in twice the layers."""
+ARTICLES = 3
+"""Number of held-out articles whose bits are scored."""
+
+
+def are_questions(pairs: Path) -> bool:
+    """Return whether all sentences of a paradigm are questions."""
+    rows = [json.loads(line) for line in pairs.read_text(encoding="utf8").splitlines()]
+    return all(row[f"sentence_{which}"].endswith("?") for row in rows for which in ("good", "bad"))
+
+
+def bits(out: Path) -> float:
+    """Return the bits per character of the first held-out articles."""
+    text = common.SHARED / "text/wikipedia/heldout.jsonl.xz"
+    found = unmask.evaluate(out, [text], suite="bits", limit=ARTICLES, quiet=True)
+    return float(found["metrics"]["bits_per_character"])
+
+
+def share_of_questions(corpus: Corpus) -> float:
+    """Return how many of the full stops and question marks of a corpus are question marks."""
+    question, stop = corpus.tokenizer.encode("?")[0], corpus.tokenizer.encode(".")[0]
+    number = corpus.train.token_counts()
+    return float(number[question] / (number[question] + number[stop]))
 
 
 def scored(out: Path, corpus: Corpus, blimp: Path, pairs: int) -> dict[str, Any]:
@@ -65,30 +99,42 @@ def scored(out: Path, corpus: Corpus, blimp: Path, pairs: int) -> dict[str, Any]
     (score,) = found["metrics"].values()
     record = {name: last[name] for name in ("tokens", "seconds")}
     record |= {"recipe": recipe["name"], "score": score, "examples": found["examples"]}
+    of_questions: dict[bool, list[float]] = {False: [], True: []}
+    for name, paradigm in found["by_paradigm"].items():
+        of_questions[are_questions(blimp / f"{name}.jsonl")].append(paradigm["accuracy"])
+    for key, scores in zip(("others", "questions"), of_questions.values(), strict=True):
+        record |= {f"paradigms_{key}": len(scores), f"score_{key}": fmean(scores) if scores else None}
     return record | trainer.score(load_model(out), corpus) | {"threads": torch.get_num_threads()}
 
 
 def main() -> None:
     """Pretrain, and score."""
-    names = [*ENGINES, TOKENS]
+    names = [*ENGINES, *BY_TOKENS]
     options = parse(__doc__, names, runs=RUNS, minutes=[4.0, 12.0, 36.0], millions=[16.0], seeds=[0], pairs=50)
     folder = options.runs / "grammar"
-    corpus = english_corpus(folder / "text", VOCABULARY, lowercase=False)
+    blimp = folder / "blimp/data"
     with ZipFile(common.SHARED / "probes/blimp.zip") as archive:
         archive.extractall(folder / "blimp")
+
+    def text(vocabulary: int) -> Corpus:
+        return english_corpus(folder / f"text-{vocabulary}", vocabulary, lowercase=False)
+
     for minutes in sorted(options.minutes):
         for engine in [name for name in options.names if name in ENGINES]:
-            out = folder / f"{engine}-{minutes:g}"
+            out, corpus = folder / f"{engine}-{minutes:g}", text(VOCABULARY)
             ENGINES[engine](corpus, out, minutes)
-            record = scored(out, corpus, folder / "blimp/data", options.pairs)
+            record = scored(out, corpus, blimp, options.pairs)
             add("grammar", {"engine": engine, "minutes": minutes}, record)
-    for seed in options.seeds if TOKENS in options.names else ():
+    for seed in options.seeds:
         for millions in sorted(options.millions):
-            out = folder / f"{TOKENS}-{millions:g}-{seed}"
-            budget = {"budget.minutes": None, "budget.tokens": 1e6 * millions, "seed": seed}
-            pretrain(corpus, out, "modernbert-mini", settings=budget)
-            record = scored(out, corpus, folder / "blimp/data", options.pairs)
-            add("grammar", {"engine": TOKENS, "millions": millions, "seed": seed}, record)
+            for engine in [name for name in options.names if name in BY_TOKENS]:
+                changes = BY_TOKENS[engine]
+                out, corpus = folder / f"{engine}-{millions:g}-{seed}", text(changes.get(SIZE, VOCABULARY))
+                budget = {"budget.minutes": None, "budget.tokens": 1e6 * millions, "seed": seed}
+                pretrain(corpus, out, "modernbert-mini", settings=changes | budget)
+                record = scored(out, corpus, blimp, options.pairs) | {"bits": bits(out)}
+                record["questions_in_text"] = share_of_questions(corpus)
+                add("grammar", {"engine": engine, "millions": millions, "seed": seed}, record)
 
 
 if __name__ == "__main__":
