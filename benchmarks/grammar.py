@@ -59,14 +59,13 @@ def theirs(corpus: Corpus, out: Path, minutes: float) -> None:
 
 
 ENGINES = {"unmask": ours, "trainer-tuned": theirs}
-SIZE = "tokenizer.vocabulary"
 DEEP = {"layers": 8, "width": 192, "heads": 4, "feed_forward": 528}
-BY_TOKENS: dict[str, dict[str, Any]] = {
-    "tokens": {},
-    "deep": {f"encoder.{name}": size for name, size in DEEP.items()},
-    "large-vocabulary": {SIZE: 2 * VOCABULARY},
+BY_TOKENS: dict[str, tuple[int, dict[str, Any]]] = {
+    "tokens": (VOCABULARY, {}),
+    "deep": (VOCABULARY, {f"encoder.{name}": size for name, size in DEEP.items()}),
+    "large-vocabulary": (2 * VOCABULARY, {}),
 }
-"""Changes of the recipe of an arm whose budget is in tokens. Deep: as many operations a token, in twice the layers."""
+"""Vocabulary, and changes of the recipe, of arms with budgets in tokens. Deep: as many operations in twice the layers."""
 ARTICLES = 3
 """Number of held-out articles whose bits are scored."""
 
@@ -128,8 +127,8 @@ def main() -> None:
     for seed in options.seeds:
         for millions in sorted(options.millions):
             for engine in [name for name in options.names if name in BY_TOKENS]:
-                changes = BY_TOKENS[engine]
-                out, corpus = folder / f"{engine}-{millions:g}-{seed}", text(changes.get(SIZE, VOCABULARY))
+                vocabulary, changes = BY_TOKENS[engine]
+                out, corpus = folder / f"{engine}-{millions:g}-{seed}", text(vocabulary)
                 budget = {"budget.minutes": None, "budget.tokens": 1e6 * millions, "seed": seed}
                 pretrain(corpus, out, "modernbert-mini", settings=changes | budget)
                 record = scored(out, corpus, blimp, options.pairs) | {"bits": bits(out)}
