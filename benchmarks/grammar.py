@@ -65,7 +65,7 @@ BY_TOKENS: dict[str, tuple[int, dict[str, Any]]] = {
     "deep": (VOCABULARY, {f"encoder.{name}": size for name, size in DEEP.items()}),
     "large-vocabulary": (2 * VOCABULARY, {}),
 }
-"""Vocabulary, and changes of the recipe, of arms with budgets in tokens. Deep: as many operations in twice the layers."""
+"""Vocabulary, and changes of the recipe, of arms with budgets in tokens; deep: as many operations, twice the layers."""
 ARTICLES = 3
 """Number of held-out articles whose bits are scored."""
 
