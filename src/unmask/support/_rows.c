@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "_numbers.h"
 #include "_shared.h"
 
 #define LANES 16 /* of which widths are multiples */
@@ -50,33 +51,6 @@ typedef struct {
     int gated;
 } Gelu;
 #define GELU_FIELDS 6
-
-typedef uint16_t Bf16; /* the upper half of a float */
-
-/* Row by row, written so that compilers compute whole registers; inlined where those are known. */
-#define INLINE __attribute__((always_inline)) static inline
-
-INLINE float load(const void *from, Py_ssize_t at, int bf16)
-{
-    if (!bf16) return ((const float *)from)[at];
-    const uint32_t bits = (uint32_t)((const Bf16 *)from)[at] << 16;
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-/* Store a number, in bf16 rounded to the nearest, to the even one between two. */
-INLINE void store(void *to, Py_ssize_t at, float x, int bf16)
-{
-    if (!bf16) {
-        ((float *)to)[at] = x;
-        return;
-    }
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    const uint32_t rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
-    ((Bf16 *)to)[at] = (Bf16)(x == x ? rounded : bits >> 16 | 0x40);
-}
 
 INLINE float total(const float *sums)
 {
@@ -234,24 +208,14 @@ typedef struct {
 #define NAMES(SIZE) {norm_rows_##SIZE, norm_rows_back_##SIZE, gelu_rows_##SIZE}
 
 ROWS(0, )
-#if defined(__x86_64__) && defined(__GNUC__)
-ROWS(256, __attribute__((target("avx2,fma"))))
-#ifdef __clang__
-ROWS(512, __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl"))))
-#else
-ROWS(512, __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512"))))
-#endif
+ROWS(256, TARGET_256)
+ROWS(512, TARGET_512)
 
 static Rows rows_here(void)
 {
-    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-        return (Rows)NAMES(512);
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return (Rows)NAMES(256);
-    return (Rows)NAMES(0);
+    const int registers = registers_here();
+    return registers == 512 ? (Rows)NAMES(512) : registers ? (Rows)NAMES(256) : (Rows)NAMES(0);
 }
-#else
-static Rows rows_here(void) { return (Rows)NAMES(0); }
-#endif
 
 static Py_ssize_t least(Py_ssize_t a, Py_ssize_t b) { return a < b ? a : b; }
 

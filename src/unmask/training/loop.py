@@ -130,7 +130,9 @@ class Trainer:
             tokens=self.calibration.plan.tokens,
             dtype=machine.dtype,
             shards=self.replicas.shards,
+            copies=self.replicas.copies,
         )
+        self.replicas.leave(self.optimizer.copies.values())
         self.patience = Patience(run, settings.budget.patience if heldout else None, self.processes)
         self.progress = Progress(cursor=source.start, threads=torch.get_num_threads())
         self.failures = 0
@@ -266,7 +268,7 @@ class Trainer:
         if math.isfinite(norm) and is_finite(metrics):
             rate = self.optimizer.step(factor)
             self._average()
-            self.replicas.refresh()
+            self.replicas.refresh(stepped=True)
             self.carry.commit()
             self.failures = 0
             self.scale.update(progress, overflowed=False)

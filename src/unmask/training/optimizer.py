@@ -38,6 +38,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from unmask.support import adamw
+
 if TYPE_CHECKING:
     from unmask.training.optimizer_settings import OptimizerSettings
     from unmask.training.shards import Shards
@@ -92,10 +94,13 @@ def norms(tensors: list[Tensor]) -> Tensor:
 def total_norm(tensors: list[Tensor]) -> Tensor:
     """Return the Euclidean norm of the numbers of all tensors together, (); 0 without tensors.
 
-    For float32 on a CPU a library of linear algebra computes it, in half the time of torch's reduction.
+    For float32 on a CPU a library of linear algebra computes it, in half the time of torch's reduction; `adamw` reads
+    bf16 as it is.
     """
     if not tensors:
         return torch.zeros(())
+    if any(tensor.dtype == torch.bfloat16 for tensor in tensors) and all(map(adamw.reads, tensors)):
+        return adamw.norm(tensors)
     if all(tensor.device.type == "cpu" and tensor.dtype == torch.float32 for tensor in tensors):
         squares = [torch.dot(numbers, numbers) for numbers in (tensor.reshape(-1) for tensor in tensors)]
         return torch.stack(squares).sum().sqrt()
@@ -133,7 +138,8 @@ class Optimizer:
     """AdamW over a module, and base class of the other kinds; see the module's docstring for the conventions.
 
     A subclass has `is_special`, which parameters have its step and not AdamW's, and `update`, which takes that step.
-    AdamW is torch's fused kernel if there is one, called without torch.optim, which takes a second to import.
+    AdamW is torch's fused kernel if there is one, called without torch.optim, which takes a second to import; for
+    parameters with copies in bf16 it is that of support/adamw.py.
 
     Args:
         module: module whose parameters are trained.
@@ -142,11 +148,14 @@ class Optimizer:
         tokens: mean tokens per step, which half-lives refer to.
         dtype: dtype of Muon's products.
         shards: this process's rows of the parameters, if others have the rest.
+        copies: by parameter, the copy in bf16 that computes. The step writes those that AdamW's can, and reads the
+            copy's gradient where the parameter has none.
 
     Attributes:
         names: the parameters by name; with shards, this process's rows of them.
         groups: the parameters, grouped by their hyperparameters.
         moments: the state of each parameter by name, and by the names in `state_names` for special ones.
+        copies: the copies that the step writes, by name.
     """
 
     state_names: tuple[str, ...] = MOMENTS
@@ -160,6 +169,7 @@ class Optimizer:
         tokens: float = 1.0,
         dtype: torch.dtype = torch.float32,
         shards: Shards | None = None,
+        copies: Mapping[Tensor, Tensor] | None = None,
     ) -> None:
         self.settings = settings
         self.betas = settings.decays(tokens)
@@ -168,6 +178,9 @@ class Optimizer:
             name: value for name, value in module.named_parameters() if value.requires_grad
         }
         self.groups = self._group(layer_groups)
+        ordinary = [name for group in self.groups if not group.special for name in group.names]
+        pairs = [(name, (copies or {}).get(self.names[name])) for name in ordinary]
+        self.copies = {name: copy for name, copy in pairs if copy is not None and adamw.fits(self.names[name], copy)}
         self.shards = shards
         if shards is not None:
             self.names = {name: shards.parts[name] for name in self.names}
@@ -176,6 +189,7 @@ class Optimizer:
         self.means: dict[str, Tensor] = {}
         self.averaged = 0
         self._taken: dict[str, int] = {}
+        self._written: dict[str, adamw.Weights] = {}
         self._excess: Tensor | None = None
 
     def is_special(self, value: Tensor, *, matrix: bool, inner: bool) -> bool:
@@ -194,12 +208,12 @@ class Optimizer:
 
     def gradient(self, name: str) -> Tensor | None:
         """Return the clipped gradient of a parameter, if it has one."""
-        grad = self.names[name].grad
+        grad = self._grad(name)
         return grad if grad is None or self._excess is None else grad / self._excess
 
     def gradients(self) -> list[Tensor]:
         """Return the existing gradients, in the order of the names."""
-        return [value.grad for value in self.names.values() if value.grad is not None]
+        return [grad for name in self.names if (grad := self._grad(name)) is not None]
 
     def clip(self, scale: float = 1.0) -> Tensor:
         """Return the norm of the whole gradient, (), on its device; the next step scales it down to the maximum.
@@ -238,7 +252,7 @@ class Optimizer:
 
     def zero_grad(self) -> None:
         """Set all gradients to None."""
-        for value in self.names.values():
+        for value in [*self.names.values(), *self.copies.values()]:
             value.grad = None
         self._excess = None
 
@@ -281,6 +295,7 @@ class Optimizer:
             for name in group.names
             if f"{name}.{keys[0]}" in state
         }
+        self._written = {}
         self._taken = {name: int(moments["step"]) for name, moments in self.moments.items() if "step" in moments}
         self.averaged = int(state.get(AVERAGED, 0))
         self.means = (
@@ -308,11 +323,16 @@ class Optimizer:
             groups.setdefault((special, matrix, factor), new).names.append(name)
         return list(groups.values())
 
+    def _grad(self, name: str) -> Tensor | None:
+        """Return the gradient of a parameter as it is, if it has one: its own, or that of its copy."""
+        grad = self.names[name].grad
+        return self.copies[name].grad if grad is None and name in self.copies else grad
+
     def _with_gradient(self, group: ParameterGroup) -> dict[int, list[str]]:
         """Return the names of a group's parameters that have a gradient, by the number of steps they have taken."""
         by_steps: dict[int, list[str]] = {}
         for name in group.names:
-            if self.names[name].grad is not None:
+            if self._grad(name) is not None:
                 by_steps.setdefault(self._taken.get(name, 0), []).append(name)
         return by_steps
 
@@ -332,8 +352,22 @@ class Optimizer:
                 step = zeros[0].new_zeros((), dtype=torch.float32)  # the kernel requires float32
                 self.moments[name] = dict(zip(MOMENTS, (step, *zeros), strict=True))
             self._taken[name] = self._taken.get(name, 0) + 1
+        torch._foreach_add_([self.moments[name]["step"] for name in names], 1)
+        epsilon = self.settings.epsilon / root
+        written = [name for name in names if name in self.copies]
+        if written:
+            adamw.step(
+                [(self._weights(name), grad) for name in written if (grad := self._grad(name)) is not None],
+                rate=rate,
+                betas=self.betas,
+                epsilon=epsilon,
+                decay=decay,
+                taken=self._taken[written[0]],
+                excess=1.0 if self._excess is None else float(self._excess),
+            )
+        if not (names := [name for name in names if name not in self.copies]):
+            return
         steps, first, second = ([self.moments[name][key] for name in names] for key in MOMENTS)
-        torch._foreach_add_(steps, 1)
         torch._fused_adamw_(
             [self.targets[name] for name in names],
             [grad for name in names if (grad := self.names[name].grad) is not None],
@@ -345,11 +379,19 @@ class Optimizer:
             beta1=self.betas[0],
             beta2=self.betas[1],
             weight_decay=decay,
-            eps=self.settings.epsilon / root,
+            eps=epsilon,
             amsgrad=False,
             maximize=False,
             grad_scale=self._excess,
         )
+
+    def _weights(self, name: str) -> adamw.Weights:
+        """Return a parameter whose copy is written, with its moments."""
+        if name not in self._written:
+            moments = self.moments[name]
+            parts = self.names[name], moments["exp_avg"], moments["exp_avg_sq"], self.copies[name]
+            self._written[name] = adamw.Weights(*parts)
+        return self._written[name]
 
 
 class Lamb(Optimizer):

@@ -43,9 +43,14 @@ class Working:
     Args:
         learner: holds the float32 weights and, after `gather`, their gradients.
         machine: machine whose precision is used.
+
+    Attributes:
+        written: weights of the copy that the optimizer's step writes. Where a step is one micro-batch, it
+            reads their gradients, too.
     """
 
     def __init__(self, learner: Learner, machine: Machine) -> None:
+        self.written: frozenset[Tensor] = frozenset()
         self.learner = learner
         self.copy = learner
         if machine.dtype != torch.float32:
@@ -56,17 +61,21 @@ class Working:
         ] = {}  # float32, reused: allocating in each step costs more than adding
 
     @torch.no_grad()
-    def gather(self) -> None:
-        """Add the gradients of a micro-batch to the learner's, in float32, and clear them."""
+    def gather(self, *, last: bool = False) -> None:
+        """Add the gradients of a micro-batch to the learner's, in float32, and clear them.
+
+        Args:
+            last: whether it is the step's last one: what the optimizer reads, and was not added to, stays as it is.
+        """
         if self.copy is self.learner:
             return
         copied: tuple[list[Tensor], list[Tensor]] = [], []
         added: tuple[list[Tensor], list[Tensor]] = [], []
         for parameter, working in self.pairs:
-            grad, working.grad = working.grad, None
-            if grad is None:
+            grad, first = working.grad, parameter.grad is None
+            if grad is None or (last and first and working in self.written and not grad.is_sparse):
                 continue
-            first = parameter.grad is None
+            working.grad = None
             if parameter.grad is None:
                 if parameter not in self.gradients:
                     self.gradients[parameter] = torch.empty_like(parameter)
@@ -86,10 +95,15 @@ class Working:
             torch._foreach_add_(*added)
 
     @torch.no_grad()
-    def refresh(self) -> None:
-        """Copy the learner's weights into the working copy."""
-        if self.copy is not self.learner:
-            weights, working = zip(*self.pairs, strict=True)
+    def refresh(self, *, stepped: bool = False) -> None:
+        """Copy the learner's weights into the working copy.
+
+        Args:
+            stepped: whether nothing but a step of the optimizer has changed them.
+        """
+        pairs = [pair for pair in self.pairs if not (stepped and pair[1] in self.written)]
+        if pairs and self.copy is not self.learner:
+            weights, working = zip(*pairs, strict=True)
             torch._foreach_copy_(working, weights)
 
 

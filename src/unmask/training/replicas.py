@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import gc
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from typing import Any
 from weakref import ref
@@ -54,6 +54,15 @@ class Replicas:
         """The module whose parameters are trained."""
         return self.learner
 
+    @property
+    def copies(self) -> dict[Tensor, Tensor]:
+        """By parameter, the copies in 16 bits that an optimizer may write; none if other processes have gradients."""
+        return dict(self.working.pairs) if self.processes.size == 1 and self.copy is not self.learner else {}
+
+    def leave(self, written: Iterable[Tensor]) -> None:
+        """Leave copies, and the gradients of a step's only micro-batch, to the optimizer."""
+        self.working.written = frozenset(written)
+
     def rounds(self, micro_batches: int) -> int:
         """Return how many micro-batches this process must compute if it has so many in a step."""
         return micro_batches
@@ -71,7 +80,7 @@ class Replicas:
         """
         loss: Loss = self.copy(batch)
         weighted(loss, factors).backward()  # type: ignore[no-untyped-call]
-        self.working.gather()
+        self.working.gather(last=last)
         return loss
 
     def reduce(self) -> None:
@@ -100,9 +109,9 @@ class Replicas:
             if not self.processes.is_main:
                 self.load_state_dict(weights)
 
-    def refresh(self) -> None:
-        """Update the working copy after a change of the learner's weights."""
-        self.working.refresh()
+    def refresh(self, *, stepped: bool = False) -> None:
+        """Update the working copy after a change of the learner's weights; see `Working.refresh`."""
+        self.working.refresh(stepped=stepped)
 
     def parameters(self) -> dict[str, Tensor]:
         """Return the float32 parameters that this process has, by name."""

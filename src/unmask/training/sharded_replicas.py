@@ -21,7 +21,7 @@ from __future__ import annotations
 import copy
 import gc
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any, cast
@@ -92,6 +92,14 @@ class ShardedReplicas(Replicas):
         """See `Replicas`."""
         return self.copy
 
+    @property
+    def copies(self) -> dict[Tensor, Tensor]:
+        """See `Replicas`."""
+        return {}
+
+    def leave(self, written: Iterable[Tensor]) -> None:
+        """See `Replicas`; there are none."""
+
     def rounds(self, micro_batches: int) -> int:
         """See `Replicas`; the largest number of all processes."""
         return int(self.processes.all_reduce_max([micro_batches])[0])
@@ -121,7 +129,7 @@ class ShardedReplicas(Replicas):
     def receive(self) -> None:
         """Do nothing, because the main process's weights are those that were divided."""
 
-    def refresh(self) -> None:
+    def refresh(self, *, stepped: bool = False) -> None:
         """Let the next pass gather what is outside the layers, which after an evaluation is still there as it was."""
         cast(FSDPModule, self.copy).reshard()
 
