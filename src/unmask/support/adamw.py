@@ -1,5 +1,5 @@
-"""AdamW's step on float32 weights whose copy in bf16 computes: one pass over memory reads gradients as they are, and
-writes weights, moments and copy (Loshchilov and Hutter 2019, algorithm 2).
+"""AdamW's step on float32 weights whose copy in bf16 computes, as one loop over memory, which reads gradients as they
+are, and writes weights, moments and copy (Loshchilov and Hutter 2019, algorithm 2).
 
 torch takes a pass each to convert the gradients, for their norm, for the step and to round the weights. In fine-tuning,
 whose steps have few tokens, these are a sixth of a step.
