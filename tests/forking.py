@@ -162,6 +162,7 @@ def _origin(imported):
             request = {"words": words, "env": environment, "cwd": str(Path.cwd())}
             with _request(_origin("torch"), request, [theirs.fileno(), 1, 2]) as reports:
                 reports.recv(8)  # it was forked
+            atexit.register(ours.close)
             return ours
         process = subprocess.Popen([sys.executable, "-P", __file__, imported], stdin=theirs, env=environment)
 
