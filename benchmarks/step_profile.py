@@ -26,7 +26,7 @@ from common import add, machine, minilm, parse
 from files import sst2_files
 from pretrain_speed import Work
 
-from unmask.support import panels, rows
+from unmask.support import adamw, panels, rows
 from unmask.training.loop import Trainer
 
 FINETUNING = "finetune"
@@ -43,6 +43,8 @@ EXTENSIONS = {
     (rows, "_rows", "norm"): "norms",
     (rows, "_rows", "norm_back"): "norms",
     (rows, "_rows", "gelu"): "GELU",
+    (adamw, "_adamw", "step"): "AdamW",
+    (adamw, "_adamw", "squares"): "AdamW",
 }
 """Functions of C extensions: the module that calls them, the name of the extension there, and that of the function."""
 KINDS = {
@@ -98,10 +100,11 @@ def infer(case: str) -> Iterator[dict[str, Any]]:
 def time_extensions(changes: ExitStack, found: dict[str, float], number: int) -> None:
     """Add the seconds of extensions' functions to those of each kind, divided by a number, until `changes` ends."""
 
-    def timed(function: Callable[..., None], kind: str, *arguments: float) -> None:
+    def timed(function: Callable[..., Any], kind: str, *arguments: Any) -> Any:
         start = time.perf_counter()
-        function(*arguments)
+        result = function(*arguments)
         found[kind] += (time.perf_counter() - start) / number
+        return result
 
     for (module, extension, name), kind in EXTENSIONS.items():
         library = vars(module)[extension]  # None, if it is not installed
