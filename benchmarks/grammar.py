@@ -23,6 +23,7 @@ from typing import Any
 from zipfile import ZipFile
 
 import common
+import numpy as np
 import torch
 import trainer
 from common import RUNS, add, logged, parse
@@ -85,9 +86,9 @@ def bits(out: Path) -> float:
 
 def share_of_questions(corpus: Corpus) -> float:
     """Return how many of the full stops and question marks of a corpus are question marks."""
-    question, stop = corpus.tokenizer.encode("?")[0], corpus.tokenizer.encode(".")[0]
-    number = corpus.train.token_counts()
-    return float(number[question] / (number[question] + number[stop]))
+    ids = np.concatenate(corpus.train.tokens(range(len(corpus.train))))
+    questions, stops = (np.count_nonzero(ids == corpus.tokenizer.encode(mark)[0]) for mark in "?.")
+    return float(questions / (questions + stops))
 
 
 def scored(out: Path, corpus: Corpus, blimp: Path, pairs: int) -> dict[str, Any]:
