@@ -101,6 +101,7 @@ def test_gradients_need_not_be_adjacent():
     assert not apart.is_contiguous()
     step((one, grads), (other, apart))
     assert all(map(torch.equal, one, other))
+    assert adamw.norm([apart]).equal(adamw.norm([grads]))
 
 
 def test_weights_may_be_given_other_memory():

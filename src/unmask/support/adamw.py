@@ -100,7 +100,7 @@ def step(
 
 
 def reads(grads: Tensor) -> bool:
-    """Return whether `norm` and `step` read gradients: adjacent ones on the CPU, in float32 or bf16."""
+    """Return whether the extension reads gradients: adjacent ones on the CPU, in float32 or bf16."""
     return _adamw is not None and grads.is_cpu and grads.dtype in TYPES and grads.is_contiguous()
 
 
@@ -108,10 +108,11 @@ def norm(gradients: Sequence[Tensor]) -> Tensor:
     """Return the Euclidean norm of the numbers of all gradients together, () float32.
 
     Raises:
-        ValueError: one is not as `reads` says.
+        ValueError: one is not on the CPU, or of another type.
     """
+    gradients = [grads.contiguous() for grads in gradients]
     if not all(map(reads, gradients)):
-        raise ValueError("adjacent gradients on the CPU are needed, in float32 or bf16")
+        raise ValueError("gradients on the CPU are needed, in float32 or bf16")
     table = array("q")
     for grads in gradients:
         table.extend((0, grads.data_ptr(), 0, 0, 0, grads.numel(), grads.dtype is torch.bfloat16))

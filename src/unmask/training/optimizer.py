@@ -99,7 +99,7 @@ def total_norm(tensors: list[Tensor]) -> Tensor:
     """
     if not tensors:
         return torch.zeros(())
-    if any(tensor.dtype == torch.bfloat16 for tensor in tensors) and all(map(adamw.reads, tensors)):
+    if any(tensor.dtype == torch.bfloat16 for tensor in tensors):  # of which torch's norms are rounded to bf16
         return adamw.norm(tensors)
     if all(tensor.device.type == "cpu" and tensor.dtype == torch.float32 for tensor in tensors):
         squares = [torch.dot(numbers, numbers) for numbers in (tensor.reshape(-1) for tensor in tensors)]
