@@ -34,7 +34,7 @@ from unmask.model.model import load_model
 from unmask.tasks.embedding import Embedding
 
 ENGINES = [
-    *("torch float32", "torch bf16", "onnx float32", "onnx int8"),
+    *("torch float32", "torch bf16", "torch int8", "onnx float32", "onnx int8"),
     *("openvino float32", "openvino bf16", "openvino int8"),
 ]
 TASKS = {

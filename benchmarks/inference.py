@@ -39,7 +39,7 @@ SHAPES = {"tiny": (2, 128, 2), "minilm": (6, 384, 12), "base": (12, 768, 12)}
 """Layers, width and heads."""
 PEERS = [
     *("unmask float32", "unmask bf16", "unmask-onnx float32", "unmask-openvino float32", "unmask-openvino bf16"),
-    *("unmask-onnx int8", "transformers float32", "transformers bf16", "sentence-transformers float32"),
+    *("unmask int8", "unmask-onnx int8", "transformers float32", "transformers bf16", "sentence-transformers float32"),
     *("onnx float32", "onnx int8", "openvino float32", "openvino bf16", "inductor float32"),
 ]
 BATCH, GPU_BATCH = 32, 256

@@ -192,13 +192,13 @@ class _Gather(argparse.Action):
 
 
 def _of_torch(precision: str) -> str:
-    """Return a precision; int8 is none of a computation with torch.
+    """Return a precision; training has no int8.
 
     Raises:
         ArgumentTypeError: it is int8.
     """
     if precision == "int8":
-        raise argparse.ArgumentTypeError("int8 is a format of exported models: see unmask export --precision int8")
+        raise argparse.ArgumentTypeError("int8 is for finished models: unmask predict, embed, serve, evaluate, export")
     return precision
 
 

@@ -28,13 +28,16 @@ from torch import Tensor, nn
 
 from unmask.data.batches.batch import Batch, Sample, collate, split, total_length
 from unmask.nn.encoders.encoder import POOLER, Encoder, Keep, WithPooler, text_vectors
+from unmask.nn.layers.block import Block, PreNormBlock
 from unmask.nn.layers.linear import Linear
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext, Objective
+from unmask.support import panels
 from unmask.support.capabilities import cpu_or_gpu
 from unmask.support.errors import UserError
-from unmask.training.machine import Machine
+from unmask.support.messages import argument
+from unmask.training.machine import INT8, Machine
 from unmask.training.runs.display import Display
 
 if TYPE_CHECKING:
@@ -55,7 +58,7 @@ class Backend(Protocol):
     """Interface of the engine that computes a model's outputs.
 
     Attributes:
-        precision: "float32", "bf16" or "fp16"; the returned arrays are float32 in either case.
+        precision: "float32", "bf16", "fp16" or "int8"; the returned arrays are float32 in any case.
         has_layers: whether hidden states can be returned; an exported program may have logits alone.
     """
 
@@ -107,6 +110,9 @@ class TorchBackend:
         machine: device and precision.
         display: shows the progress of long computations; None shows nothing.
         encoder: `inference_copy` of the encoder of the model, for several models with one encoder; None: it is made.
+
+    Raises:
+        UserError: none of the layers can be computed in int8.
     """
 
     has_layers = True
@@ -117,6 +123,10 @@ class TorchBackend:
         self.model = model
         self.machine = machine
         self.display = display or Display(quiet=True)
+        if machine.precision == INT8 and not any(panels.fits_bytes(part.weight) for part in _linears(model.encoder)):
+            raise UserError(
+                "the model has no layers that can be computed in int8", remedy=f"omit {argument('precision', INT8)}"
+            )
         self.encoder = inference_copy(model.encoder, machine) if encoder is None else encoder
         self._learners: dict[str, Learner] = {}
         self._building = threading.Lock()
@@ -234,7 +244,8 @@ def inference_copy(module: _Module, machine: Machine) -> _Module:
     """Return a copy in evaluation mode, on the machine's device and in its precision; the module is not changed.
 
     If neither differs, the copy shares the module's tensors, so that no weights are in memory twice. On a CPU its
-    linear layers also keep their matrices in another order, from the first batch on (`Linear.keeps_packed`).
+    linear layers also keep their matrices in another order, from the first batch on (`Linear.keeps_packed`); in int8
+    those of layers keep bytes.
     """
     tensors = list(chain(module.parameters(), module.buffers()))
     if all(_fits(tensor, machine) for tensor in tensors):
@@ -244,7 +255,17 @@ def inference_copy(module: _Module, machine: Machine) -> _Module:
     for part in copied.modules():
         if isinstance(part, Linear):
             part.keeps_packed = machine.device.type == "cpu"
+    if machine.precision == INT8:
+        for original, part in zip(_linears(module), _linears(copied), strict=True):
+            part.keep_bytes_of(original.weight)
     return copied
+
+
+def _linears(module: nn.Module) -> Iterator[Linear]:
+    """Yield the linear layers of the layers of a Transformer."""
+    for block in module.modules():
+        if isinstance(block, Block | PreNormBlock):
+            yield from (part for part in block.modules() if isinstance(part, Linear))
 
 
 def run_in_batches(

@@ -29,8 +29,8 @@ from unmask.support.choices import (
     Device,
     ExplainMethod,
     InferenceEngine,
+    InferencePrecision,
     LabelNames,
-    Precision,
     TextFormat,
     as_files,
     as_texts,
@@ -43,7 +43,7 @@ from unmask.support.stores import look_up
 from unmask.support.urls import Url, address_of
 from unmask.tasks.explained import describe
 from unmask.tasks.task import Task
-from unmask.training.machine import choose_machine
+from unmask.training.machine import choose_inference_machine
 from unmask.training.runs.display import Display
 
 EXPLAINED_WINDOW = 64
@@ -91,7 +91,7 @@ def predict(
     dimensions: int | None = None,
     allow_pickle: bool = False,
     device: Device = "auto",
-    precision: Precision = "float32",
+    precision: InferencePrecision = "float32",
     engine: InferenceEngine = "torch",
     quiet: bool = False,
 ) -> Predictions:
@@ -127,7 +127,8 @@ def predict(
             the model specifies.
         allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
         device: where to compute; mps is the GPU of Apple's processors, auto is cuda if available, or cpu.
-        precision: number format of the computation; auto is bf16 where it is faster than float32.
+        precision: number format of the computation; auto is bf16 where it is faster than float32; int8: see
+            docs/export.md.
         engine: auto is the fastest that is installed, which is measured by the first call, and stored in the directory
             of the model.
         quiet: print only results and errors.
@@ -159,7 +160,7 @@ def predict(
     for file in files:
         _check_exists(file, resume=resume)
     display, notes = Display(quiet=quiet), list[str]()
-    machine = choose_machine(device, precision)
+    machine = choose_inference_machine(device, precision)
     predictor = open_predictor(model, machine, display, allow_pickle=allow_pickle, engine=engine)
     fastest = predictor.backend if isinstance(predictor.backend, FastestBackend) else None
     predictor = predictor.with_dimensions(dimensions)
@@ -272,7 +273,7 @@ def fill(
     targets: Sequence[str] | None = None,
     allow_pickle: bool = False,
     device: Device = "auto",
-    precision: Precision = "float32",
+    precision: InferencePrecision = "float32",
 ) -> list[Filling]:
     """Predict the tokens at [MASK] in texts.
 
@@ -284,14 +285,15 @@ def fill(
             among them, with their probabilities over the whole vocabulary; None: all tokens.
         allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
         device: where to compute; mps is the GPU of Apple's processors, auto is cuda if available, or cpu.
-        precision: number format of the computation; auto is bf16 where it is faster than float32.
+        precision: number format of the computation; auto is bf16 where it is faster than float32; int8: see
+            docs/export.md.
 
     Raises:
         UserError: the model has no masked-LM head, a text has no mask or is too long, or a target is not a token.
     """
     loaded = load_model(model, allow_pickle=allow_pickle)
     warn_of_new_tokens(loaded, model)
-    return Predictor(loaded, choose_machine(device, precision)).fill(texts, top=top, targets=targets)
+    return Predictor(loaded, choose_inference_machine(device, precision)).fill(texts, top=top, targets=targets)
 
 
 def bench(model: str | Path, *, sentences: int = 1000, allow_pickle: bool = False) -> Bench:

@@ -19,8 +19,8 @@ from unmask.support.choices import (
     ColumnNames,
     Device,
     InferenceEngine,
+    InferencePrecision,
     PoolingKind,
-    Precision,
     PromptName,
     TextFormat,
     check_choice,
@@ -29,7 +29,7 @@ from unmask.support.durable import new_directory, only_writer, refuse_filled
 from unmask.support.errors import UserError, counted, refuse_idle
 from unmask.support.messages import argument
 from unmask.tasks.unlabelled import read_unlabeled
-from unmask.training.machine import choose_machine
+from unmask.training.machine import choose_inference_machine
 from unmask.training.runs.display import Display
 
 
@@ -45,7 +45,7 @@ def write_features(
     tokenizer: str | Path | None = None,
     allow_pickle: bool = False,
     device: Device = "auto",
-    precision: Precision = "float32",
+    precision: InferencePrecision = "float32",
     quiet: bool = False,
 ) -> Path:
     """Write an encoder's hidden states for each token of texts, as features for other models.
@@ -64,7 +64,8 @@ def write_features(
             random:RECIPE.
         allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
         device: where to compute; mps is the GPU of Apple's processors, auto is cuda if available, or cpu.
-        precision: number format of the computation; auto is bf16 where it is faster than float32.
+        precision: number format of the computation; auto is bf16 where it is faster than float32; int8: see
+            docs/export.md.
         quiet: print only results and errors.
 
     Returns:
@@ -74,7 +75,7 @@ def write_features(
         UserError: the directory is not empty, the data is malformed, there is none, or the model has no such layer.
     """
     folder, notes, display = Path(out), list[str](), Display(quiet=quiet)
-    machine = choose_machine(device, precision)
+    machine = choose_inference_machine(device, precision)
     refuse_filled(folder)
     rows = read_unlabeled(as_sources(data, encoding), columns=as_columns(columns), kind=format, notes=notes)
     if not rows:
@@ -101,7 +102,7 @@ def embed(
     prompt_name: PromptName | None = None,
     allow_pickle: bool = False,
     device: Device = "auto",
-    precision: Precision = "float32",
+    precision: InferencePrecision = "float32",
     engine: InferenceEngine = "torch",
     quiet: bool = False,
 ) -> np.ndarray | list[np.ndarray]:
@@ -124,7 +125,8 @@ def embed(
             prompt, and for late interaction document.
         allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
         device: where to compute; mps is the GPU of Apple's processors, auto is cuda if available, or cpu.
-        precision: number format of the computation; auto is bf16 where it is faster than float32.
+        precision: number format of the computation; auto is bf16 where it is faster than float32; int8: see
+            docs/export.md.
         engine: auto is the fastest that is installed, which is measured by the first call, and stored in the directory
             of the model.
         quiet: print only results and errors.
@@ -149,7 +151,7 @@ def embed(
         raise UserError(
             "vectors are of single texts, but these are pairs", remedy=f"pass {argument('columns', {'text': 'NAME'})}"
         )
-    machine = choose_machine(device, precision)
+    machine = choose_inference_machine(device, precision)
     predictor = open_predictor(model, machine, display, allow_pickle=allow_pickle, engine=engine)
     texts, task = [row.values["text"] for row in rows], predictor.model.task
     of_tokens = task is not None and task.vectors.tokens is not None

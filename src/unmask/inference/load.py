@@ -18,7 +18,7 @@ from unmask.support.errors import UserError
 from unmask.support.hub import parse
 from unmask.support.messages import argument
 from unmask.support.notices import warn
-from unmask.training.machine import Machine, choose_machine
+from unmask.training.machine import Machine, choose_inference_machine, choose_machine
 from unmask.training.runs.display import Display
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def _reopen(
     Raises:
         UserError: it was changed, or cannot be loaded.
     """
-    machine = choose_machine(device, precision)
+    machine = choose_inference_machine(device, precision)
     predictor = open_predictor(source, machine, allow_pickle=allow_pickle, engine=engine)
     if predictor.fingerprint() != fingerprint:
         raise UserError("the model was changed after it was pickled", file=source, remedy="load it again")
@@ -118,8 +118,8 @@ def load(
             any, or none.
         allow_pickle: read a `pytorch_model.bin`, tensors only.
         device: "cpu", "cuda" or "auto".
-        precision: "float32", "bf16", or "auto": bf16 if the hardware supports it natively. An exported model computes
-            in its own.
+        precision: "float32", "bf16", "fp16", "int8", or "auto": bf16 if the hardware supports it natively. An exported
+            model computes in its own.
         engine: "torch", or "auto": on a CPU the fastest one that is installed, which is measured when something is
             first computed, and stored in the directory of the model; see `unmask.inference.fastest`. An exported model
             has its own.
@@ -127,7 +127,7 @@ def load(
     Raises:
         UserError: there is no such model, it is damaged, or it was fine-tuned for another task.
     """
-    machine = choose_machine(device, precision)
+    machine = choose_inference_machine(device, precision)
     predictor = open_predictor(source, machine, allow_pickle=allow_pickle, engine=engine)
     tuned = predictor.model.task
     if task is not None and (tuned is None or tuned.kind != task):

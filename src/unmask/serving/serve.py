@@ -8,10 +8,10 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from unmask.support.choices import Device, InferenceEngine, Precision, as_several, as_texts
+from unmask.support.choices import Device, InferenceEngine, InferencePrecision, as_several, as_texts
 from unmask.support.errors import UserError, check_count
 from unmask.support.messages import argument, call, in_command, rendered
-from unmask.training.machine import choose_machine
+from unmask.training.machine import choose_inference_machine
 from unmask.training.runs.display import Display
 
 PACKAGES = ("starlette", "uvicorn", "httptools", "prometheus_client")
@@ -33,7 +33,7 @@ def serve(
     log_requests: bool = False,
     allow_pickle: bool = False,
     device: Device = "auto",
-    precision: Precision = "float32",
+    precision: InferencePrecision = "float32",
     engine: InferenceEngine = "torch",
     quiet: bool = False,
 ) -> None:
@@ -55,7 +55,8 @@ def serve(
         log_requests: print route, status and time of each request; texts are never printed.
         allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
         device: where to compute; mps is the GPU of Apple's processors, auto is cuda if available, or cpu.
-        precision: number format of the computation; auto is bf16 where it is faster than float32.
+        precision: number format of the computation; auto is bf16 where it is faster than float32; int8: see
+            docs/export.md.
         engine: auto is the fastest that is installed, which is measured before the first request, and stored in the
             directory of the model.
         quiet: print only results and errors.
@@ -108,7 +109,7 @@ def serve(
         if not run.is_loopback(host) and not keys:
             display.warn(f"everybody who reaches this address can use the models; see {argument('api_key_file')}")
         meter = Meter(log=log_requests)
-        machine = choose_machine(device, precision)
+        machine = choose_inference_machine(device, precision)
         models_served = run.load_served(sources, machine, limits, meter, allow_pickle=allow_pickle, engine=engine)
         service = Service(models_served, limits, meter)
         everything = host in ("0.0.0.0", "::") and not allow_host

@@ -37,7 +37,6 @@ typedef struct {
 } Gradient;
 
 #if defined(__x86_64__) && defined(__GNUC__)
-static Py_ssize_t bytes_of(int bits) { return is_bf16(bits) ? sizeof(Bf16) : sizeof(float); }
 
 static Py_ssize_t filled_up(Py_ssize_t length) { return (length + WIDE - 1) / WIDE * WIDE; }
 
@@ -394,8 +393,6 @@ __attribute__((target("avx2,fma"))) static void attend_head_back(const Gradient 
 }
 
 /* Return memory from the beginning of a cache line on: tiles whose rows cross lines are loaded much more slowly. */
-static void *reserve(Py_ssize_t bytes) { return aligned_alloc(64, (bytes + 63) / 64 * 64); }
-
 /* Compute attention, or its gradient if `back`; return whether there was enough memory. */
 static int attend(const Gradient *g, int back, int bits, int threads)
 {

@@ -13,17 +13,17 @@ typedef struct {
     int pre_norm;
     Product begin, qkv, out, up, down; /* without rows and matrices of numbers */
 } Layer;
-#define PRODUCT_FIELDS 7 /* panels, bias, width, outputs, gelu, scale, shift */
+#define PRODUCT_FIELDS 8 /* panels, bias, width, outputs, bytes, gelu, scale, shift */
 #define LAYER_FIELDS (ATTENTION_FIELDS + 1 + 2 + 4 * PRODUCT_FIELDS)
 #define LAYER_NORMS 3 /* begin, out, down */
 
 #if defined(__x86_64__) && defined(__GNUC__)
-/* Compute a product of a layer, whose rows are as wide as what is multiplied. */
-static void multiply_rows(Product p, const void *x, Py_ssize_t stride, Py_ssize_t rows, const void *onto, void *y,
+/* Compute a product of a layer, whose rows are as wide as what is multiplied; return whether there was enough memory. */
+static int multiply_rows(Product p, const void *x, Py_ssize_t stride, Py_ssize_t rows, const void *onto, void *y,
                           void *normed, int bits, int threads)
 {
     p.x = x, p.stride = stride, p.rows = rows, p.onto = onto, p.y = y, p.normed = normed;
-    multiply(&p, bits, threads);
+    return multiply(&p, bits, threads);
 }
 
 /* Return whether there was enough memory. */
@@ -44,18 +44,18 @@ static int compute_layer(const Layer *l, int bits, int threads)
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1 && a.rows * width >= LEAST / DEPTH)
         for (Py_ssize_t i = 0; i < a.rows; i++) finish(&begin, bits, i);
     }
-    multiply_rows(l->qkv, begins ? normed : l->x, width, a.rows, NULL, qkv, NULL, bits, threads);
+    int enough = multiply_rows(l->qkv, begins ? normed : l->x, width, a.rows, NULL, qkv, NULL, bits, threads);
     a.qkv = qkv, a.y = read;
-    const int enough = attend(&(Gradient){.of = a}, 0, bits, threads);
+    enough = enough && attend(&(Gradient){.of = a}, 0, bits, threads);
     for (Py_ssize_t i = 0; l->selected && i < l->count; i++) {
         memcpy(some + i * row, read + l->selected[i] * row, row);
         memcpy(onto + i * row, (const char *)l->x + l->selected[i] * row, row);
     }
     void *const input = l->pre_norm ? unit : z;
-    multiply_rows(l->out, l->selected ? some : read, width, l->count, l->selected ? onto : l->x, z, input, bits,
-                  threads);
-    multiply_rows(l->up, input, width, l->count, NULL, between, NULL, bits, threads);
-    multiply_rows(l->down, between, inner, l->count, z, l->y, l->y, bits, threads);
+    enough = enough && multiply_rows(l->out, l->selected ? some : read, width, l->count, l->selected ? onto : l->x, z,
+                                     input, bits, threads);
+    enough = enough && multiply_rows(l->up, input, width, l->count, NULL, between, NULL, bits, threads);
+    enough = enough && multiply_rows(l->down, between, inner, l->count, z, l->y, l->y, bits, threads);
     free(scratch);
     return enough;
 }
@@ -74,6 +74,12 @@ static PyObject *py_multiplies_bf16(PyObject *self, PyObject *none)
 {
     (void)self, (void)none;
     return PyBool_FromLong(multiplies_bf16());
+}
+
+static PyObject *py_multiplies_bytes(PyObject *self, PyObject *none)
+{
+    (void)self, (void)none;
+    return PyBool_FromLong(multiplies_bytes());
 }
 
 static PyObject *py_has_tiles(PyObject *self, PyObject *none)
@@ -109,14 +115,16 @@ static PyObject *py_multiply(PyObject *self, PyObject *const *arguments, Py_ssiz
         for (int j = 0; j < NUM_FIELDS - 1; j++) values[j] = PyLong_AsSsize_t(fields[j]);
         product[i] = (Product){(const void *)values[0], (const void *)values[1], (const void *)values[2],
                                (const void *)values[3], (void *)values[4], (void *)values[5], values[6], values[7],
-                               values[8], values[9], (int)values[10], (const void *)values[11],
-                               (const void *)values[12], (float)PyFloat_AsDouble(fields[NUM_FIELDS - 1]),
-                               values[8] * WIDE, 1};
+                               values[8], values[9], (int)values[10], (int)values[11], (const void *)values[12],
+                               (const void *)values[13], (float)PyFloat_AsDouble(fields[NUM_FIELDS - 1]),
+                               apart_of(values[8], (int)values[10]), 1};
     }
     if (PyErr_Occurred()) return NULL;
+    int enough = 1;
     Py_BEGIN_ALLOW_THREADS
-    for (Py_ssize_t i = 0; i < products; i++) multiply(&product[i], bits, threads);
+    for (Py_ssize_t i = 0; enough && i < products; i++) enough = multiply(&product[i], bits, threads);
     Py_END_ALLOW_THREADS
+    if (!enough) return PyErr_NoMemory();
     Py_RETURN_NONE;
 }
 
@@ -170,8 +178,8 @@ static PyObject *py_attend_back(PyObject *self, PyObject *const *arguments, Py_s
 static Product read_product(const Py_ssize_t *v, double epsilon)
 {
     return (Product){.panels = (const void *)v[0], .bias = (const void *)v[1], .width = v[2], .outputs = v[3],
-                     .gelu = (int)v[4], .scale = (const void *)v[5], .shift = (const void *)v[6],
-                     .epsilon = (float)epsilon, .apart = v[2] * WIDE, .step = 1};
+                     .bytes = (int)v[4], .gelu = (int)v[5], .scale = (const void *)v[6], .shift = (const void *)v[7],
+                     .epsilon = (float)epsilon, .apart = apart_of(v[2], (int)v[4]), .step = 1};
 }
 
 /* Set a layer to its fields; return whether they fit. */
@@ -243,6 +251,7 @@ static PyObject *py_layers(PyObject *self, PyObject *const *arguments, Py_ssize_
 static PyMethodDef methods[] = {
     {"registers", py_registers, METH_NOARGS, "Return the bits of the registers that products can use; 0: none."},
     {"multiplies_bf16", py_multiplies_bf16, METH_NOARGS, "Return whether products can be in bf16."},
+    {"multiplies_bytes", py_multiplies_bytes, METH_NOARGS, "Return whether products can be of bytes."},
     {"has_tiles", py_has_tiles, METH_NOARGS, "Return whether products in bf16 can use tiles."},
     {"pack", (PyCFunction)(void (*)(void))py_pack, METH_FASTCALL,
      "pack(threads, x, rows, columns, y, order): write a matrix of bf16 in an order."},

@@ -15,6 +15,8 @@ Device = Literal["auto", "cpu", "cuda", "mps"]
 """Where to compute: "auto" is CUDA if there is such a GPU, or else the CPU; "mps" is the GPU of Apple's processors."""
 Precision = Literal["auto", "float32", "bf16", "fp16"]
 """Number format of a computation; "auto" is bf16 where it is faster than float32, and fp16 on GPUs that lack bf16."""
+InferencePrecision = Literal["auto", "float32", "bf16", "fp16", "int8"]
+"""The same without gradients; in int8 are the products of layers, on a CPU."""
 InferenceEngine = Literal["torch", "auto"]
 """What computes on a CPU: torch, or the fastest engine that is installed; see `unmask.inference.fastest`."""
 PoolingKind = Literal["mean", "cls", "max", "weighted-mean", "last", "mean-sqrt"]

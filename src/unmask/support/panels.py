@@ -1,11 +1,12 @@
 """Products with matrices in panels, fastest of few rows, as of a text; attention by such products, with its gradient.
 
 They are in float32 on processors with AVX2 or AVX-512, and in bf16 on those with AVX-512 for bf16 or AMX, whose tiles
-multiply many rows, too, faster than those registers; so there training uses them as well.
+multiply many rows, too, faster than those registers; so there training uses them as well. In int8, for inference, the
+rows of matrices and weights become bytes, where processors have VNNI; numbers before and after are float32 or bf16.
 
-A panel holds 16 rows of a weight, column by column, in bf16 two columns at a time, as the product reads them. torch's
-libraries rearrange a weight for each product, which takes as long as a product of some 16 rows; and with few rows they
-use little of a second core.
+A panel holds 16 rows of a weight, column by column, as the product reads them: in bf16 two columns together, in int8
+four. torch's libraries rearrange a weight for each product, which takes as long as a product of some 16 rows; and with
+few rows they use little of a second core.
 
 The products are a C extension (_panels.c), which pip compiles where there is a C compiler. Without it, and on other
 processors, `registers` is 0. Arguments of `multiply` are checked here, as the extension gets addresses.
@@ -29,8 +30,16 @@ WIDE = 16
 """Rows of a weight in a panel."""
 DEEP = 32
 """Rows of which `pack_columns` and `transpose` fill up a matrix to a multiple."""
-COLUMNS = {torch.float32: 1, torch.bfloat16: 2}
+COLUMNS = {torch.float32: 1, torch.bfloat16: 2, torch.int8: 4}
 """Columns of a weight that lie together in a panel, by the type of its numbers."""
+HEADER = 2
+"""Lines of a panel of bytes before its columns: the scales of its rows, and the sums of their bytes."""
+WIDEST = 2**16
+"""Widest rows of bytes whose products fit into 32 bits."""
+BYTE = 127
+"""Largest byte of a weight."""
+NUMBERS = (torch.float32, torch.bfloat16)
+"""Types of what is multiplied, and of the result."""
 BF16, TILES = 16, 8
 """What _panels.c takes for bf16 in place of the size of registers: with registers of 512 bits, and with tiles."""
 
@@ -51,15 +60,17 @@ def has_tiles() -> bool:
 
 
 def multiplies(dtype: torch.dtype) -> bool:
-    """Return whether there are products of such numbers here."""
+    """Return whether there are products of such numbers here; int8: of rows that are rounded to bytes."""
     if dtype == torch.bfloat16:
         return _panels is not None and _panels.multiplies_bf16()
+    if dtype == torch.int8:
+        return _panels is not None and _panels.multiplies_bytes()
     return dtype == torch.float32 and registers() > 0
 
 
 def fits(weight: Tensor) -> bool:
     """Return whether a weight, (outputs, width), can be packed: float32 or bf16 on the CPU, with full panels."""
-    if not weight.is_cpu or weight.dtype not in COLUMNS or not weight.numel():
+    if not weight.is_cpu or weight.dtype not in NUMBERS or not weight.numel():
         return False
     return not weight.shape[0] % WIDE and not weight.shape[1] % COLUMNS[weight.dtype]
 
@@ -73,6 +84,29 @@ def pack(weight: Tensor) -> Tensor:
     if weight.dtype is torch.bfloat16:
         return _write(weight, _ROWS).view(len(weight) // WIDE, -1, 2 * WIDE)
     return weight.detach().reshape(len(weight) // WIDE, WIDE, -1).transpose(1, 2).contiguous()
+
+
+def fits_bytes(weight: Tensor) -> bool:
+    """Return whether a weight, (outputs, width), can be rounded to bytes: it `fits`, in rows of whole registers."""
+    return fits(weight) and not weight.shape[1] % WIDE and weight.shape[1] <= WIDEST
+
+
+def pack_bytes(weight: Tensor) -> Tensor:
+    """Return a weight that `fits_bytes`, (outputs, width), in panels of bytes, each of its rows with a scale.
+
+    Returns:
+        (outputs / 16, 2 + width / 4, 64) int8: for each panel 16 scales in float32, the 16 sums of the bytes in int32,
+        and then four columns at a time. What is infinite or no number makes the scale of its row none.
+    """
+    rows = weight.detach().float()
+    scales = rows.abs().amax(1) / BYTE
+    poison = (rows * 0).sum(1)  # a number that is none would be rounded to one
+    whole = (rows / scales.clamp(min=torch.finfo(torch.float32).tiny)[:, None]).round_().clamp_(-BYTE, BYTE)
+    panels, each = len(weight) // WIDE, COLUMNS[torch.int8]
+    lines = whole.to(torch.int8).view(panels, WIDE, -1, each).transpose(1, 2).reshape(panels, -1, WIDE * each)
+    sums = lines.view(panels, -1, WIDE, each).sum((1, 3), dtype=torch.int32)  # (panels, 16)
+    headers = (scales + poison).view(panels, WIDE), sums
+    return torch.cat([*(line.view(torch.int8)[:, None] for line in headers), lines], 1)
 
 
 def pack_columns(matrix: Tensor) -> Tensor:
@@ -146,7 +180,9 @@ def multiply(x: Tensor, product: Product, onto: Tensor | None = None) -> Tensor:
         (rows, outputs).
 
     Raises:
-        ValueError: arguments are not all float32 or all bf16, not on the CPU or of another shape.
+        ValueError: arguments are not all float32 or all bf16, but for panels of bytes, not on the CPU or of another
+            shape.
+        MemoryError: too little memory.
     """
     x = x.contiguous()
     onto = None if onto is None else onto.contiguous()
@@ -259,17 +295,20 @@ class Layer:
             raise ValueError("the products of a layer are needed, with fitting widths, in one type of numbers")
         if any(product.gelu or product.gated for product in (qkv, out, down)) or qkv.norm or up.norm or not out.norm:
             raise ValueError("a layer has GELU or a gate in `up` alone, and norms of `out` and perhaps `down`")
+        if out.norm.weight is None:
+            raise ValueError("a norm needs a weight")
+        self.dtype = out.norm.weight.dtype if _are_bytes(out) else out.panels.dtype
         for product in products:
-            _check(product)
+            _check(product, self.dtype)
         if begin is not None:
-            _check(Product(out.panels, norm=begin))
+            _check(Product(out.panels, norm=begin), self.dtype)
         self.fields = _addresses(*(begin or (None, None))[:2])
         self.epsilons = tuple(0.0 if norm is None else norm.epsilon for norm in (begin, out.norm, down.norm))
         for product in products:
             scale, shift = (product.norm or (None, None))[:2]
             gelu = 2 if product.gated else int(product.gelu)
             weights, norms = _addresses(product.panels, product.bias), _addresses(scale, shift)
-            self.fields += *weights, _width(product), _outputs(product), gelu, *norms
+            self.fields += *weights, _width(product), _outputs(product), _are_bytes(product), gelu, *norms
 
 
 def encode(x: Tensor, layers: Sequence[tuple[Layer, Attention]], rows: Tensor | None = None) -> Tensor:
@@ -288,8 +327,8 @@ def encode(x: Tensor, layers: Sequence[tuple[Layer, Attention]], rows: Tensor | 
         IndexError: a token to return is not there.
         MemoryError: too little memory.
     """
-    x, width, dtype = x.contiguous(), layers[0][0].width, layers[0][0].out.panels.dtype
-    if any(layer.width != width or layer.out.panels.dtype is not dtype for layer, _ in layers):
+    x, width, dtype = x.contiguous(), layers[0][0].width, layers[0][0].dtype
+    if any(layer.width != width or layer.dtype is not dtype for layer, _ in layers):
         raise ValueError("layers of one width are needed, in one type of numbers")
     if x.dtype is not dtype or not x.is_cpu or x.ndim != 2 or x.shape[1] != width:
         raise ValueError(f"a matrix {width} wide is needed, {_where(dtype)}")
@@ -388,8 +427,13 @@ def _real(y: Tensor, product: Product) -> Tensor:
     return y[:, : y.shape[1] // 2] if product.gated else y
 
 
+def _are_bytes(product: Product) -> bool:
+    return product.panels.dtype is torch.int8
+
+
 def _width(product: Product) -> int:
-    return product.panels.shape[1] * COLUMNS.get(product.panels.dtype, 0)
+    lines = product.panels.shape[1] - HEADER * _are_bytes(product)
+    return lines * COLUMNS.get(product.panels.dtype, 0)
 
 
 def _addresses(*tensors: Tensor | None) -> tuple[int, ...]:
@@ -397,17 +441,21 @@ def _addresses(*tensors: Tensor | None) -> tuple[int, ...]:
     return tuple([0 if tensor is None else tensor.data_ptr() for tensor in tensors])
 
 
-def _check(product: Product) -> None:
-    """Check a product without what it multiplies.
+def _check(product: Product, dtype: torch.dtype) -> None:
+    """Check a product without what it multiplies, which has this type of numbers.
 
     Raises:
         ValueError: a tensor does not fit.
     """
     panels, bias, gelu, norm, gated = product
-    dtype, outputs = panels.dtype, panels.shape[0] * WIDE
-    packed = panels.ndim == 3 and panels.shape[2] == WIDE * COLUMNS.get(dtype, 0) and multiplies(dtype)
+    kind, outputs = panels.dtype, panels.shape[0] * WIDE
+    packed = panels.ndim == 3 and panels.shape[2] == WIDE * COLUMNS.get(kind, 0) and multiplies(kind)
     if not packed or not (panels.is_cpu and panels.is_contiguous()):
-        raise ValueError("a weight in panels is needed, as `pack` returns it")
+        raise ValueError("a weight in panels is needed, as `pack` or `pack_bytes` returns it")
+    if _are_bytes(product) and (_width(product) % WIDE or not 0 < _width(product) <= WIDEST):
+        raise ValueError("panels of bytes are needed in rows of whole registers")
+    if dtype not in NUMBERS or not multiplies(dtype):
+        raise ValueError("a matrix is needed, in a type of numbers that is multiplied here")
     if gated and (gelu or norm is not None or outputs % (2 * WIDE)):
         raise ValueError("a gate needs halves of whole panels, without GELU or a norm of both")
     if norm is not None and norm.weight is None:
@@ -427,9 +475,10 @@ def _fields(x: Tensor, product: Product, onto: Tensor | None, y: Tensor, normed:
     Raises:
         ValueError: a tensor does not fit.
     """
-    _check(product)
     panels, bias, gelu, norm, gated = product
-    dtype, needed, outputs = panels.dtype, _width(product), _outputs(product)
+    dtype = x.dtype if _are_bytes(product) else panels.dtype
+    _check(product, dtype)
+    needed, outputs = _width(product), _outputs(product)
     if x.ndim != 2 or x.stride(1) != 1 or not y.is_contiguous():
         raise ValueError("a matrix is needed")
     rows, width = x.shape
@@ -438,8 +487,8 @@ def _fields(x: Tensor, product: Product, onto: Tensor | None, y: Tensor, normed:
     if onto is not None and (onto.dtype is not dtype or not onto.is_cpu or onto.shape != y.shape):
         raise ValueError(f"a matrix to add of {rows} rows and {outputs} columns is needed, {_where(dtype)}")
     scale, shift, epsilon = norm or (None, None, 0.0)
-    matrices = _addresses(x, panels, bias, onto, y, normed)
-    return *matrices, rows, x.stride(0), width, outputs, 2 if gated else int(gelu), *_addresses(scale, shift), epsilon
+    matrices, sizes = _addresses(x, panels, bias, onto, y, normed), (rows, x.stride(0), width, outputs)
+    return *matrices, *sizes, _are_bytes(product), 2 if gated else int(gelu), *_addresses(scale, shift), epsilon
 
 
 def _where(dtype: torch.dtype) -> str:

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from unmask.support import gpus
+from unmask.support import gpus, panels
 from unmask.support.capabilities import (
     BEFORE,
     WAYS,
@@ -31,7 +31,7 @@ from unmask.support.capabilities import (
     onednn_multiplies,
     products,
 )
-from unmask.support.choices import Precision, check_choice
+from unmask.support.choices import InferencePrecision, Precision, check_choice
 from unmask.support.environment import whole
 from unmask.support.errors import UserError, check_count, refuse_idle
 from unmask.support.messages import argument
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 """Number formats by name."""
+INT8 = "int8"
 GPU_WORKERS = 2
 """Default number of worker processes that make batches for a GPU; a CPU needs its cores for the step itself."""
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -2, -3, -4, -8
@@ -62,7 +63,7 @@ class Machine:
 
     Attributes:
         device: "cpu", "cuda" or "mps".
-        precision: "float32", "bf16" or "fp16" (see training/precision.py).
+        precision: "float32", "bf16" or "fp16" (see training/precision.py); in inference also "int8".
         workers: processes that make batches in advance; 0: the training process makes them itself.
         deterministic: whether a GPU is to give the same numbers each time, with slower kernels; a CPU does anyway.
     """
@@ -74,7 +75,9 @@ class Machine:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of weights and activations in the forward and backward pass."""
+        """The dtype of weights and activations in the forward and backward pass; in int8, of what is not rounded."""
+        if self.precision == INT8:
+            return torch.bfloat16 if multiplies_bf16() else torch.float32
         return DTYPES[self.precision]
 
     @contextmanager
@@ -251,6 +254,29 @@ def choose_machine(
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS is first used
     return Machine(chosen, precision, GPU_WORKERS * can_fork if workers is None else workers, deterministic)
+
+
+def choose_inference_machine(device: str = "auto", precision: str = "auto") -> Machine:
+    """Return the requested machine for computations without gradient.
+
+    Args:
+        device: one of `DEVICES`.
+        precision: one of `InferencePrecision`.
+
+    Raises:
+        UserError: see `choose_machine`, or there is no int8 on it.
+    """
+    check_choice("precision", precision, InferencePrecision)
+    if precision != INT8:
+        return choose_machine(device, precision)
+    machine = choose_machine(device, "float32")
+    if machine.device.type != "cpu" or not panels.multiplies(torch.int8):
+        reason = "needs a CPU" if machine.device.type != "cpu" else "needs VNNI of AVX-512, and unmask's C extension"
+        raise UserError(
+            f"{argument('precision', INT8)} {reason}",
+            remedy=f"omit {argument('precision')}, or export the model in int8 and pass what was exported",
+        )
+    return replace(machine, precision=INT8)
 
 
 def _device(name: str) -> torch.device:

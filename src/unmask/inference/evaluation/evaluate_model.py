@@ -30,8 +30,8 @@ from unmask.support.choices import (
     Device,
     Documents,
     Format,
+    InferencePrecision,
     PllKind,
-    Precision,
     Suite,
     as_texts,
     check_choice,
@@ -40,7 +40,7 @@ from unmask.support.durable import check_file, only_writer
 from unmask.support.errors import UserError, check_count, refuse_idle
 from unmask.support.messages import argument, rendered
 from unmask.tasks.tuning import describe_effect
-from unmask.training.machine import choose_machine
+from unmask.training.machine import choose_inference_machine
 from unmask.training.runs.display import Display
 
 
@@ -68,7 +68,7 @@ def evaluate(
     documents: Documents = "auto",
     strict: bool = False,
     device: Device = "auto",
-    precision: Precision = "float32",
+    precision: InferencePrecision = "float32",
     quiet: bool = False,
 ) -> dict[str, Any]:
     """Score a fine-tuned model on labeled examples, a pretrained model on text, or a search on a collection.
@@ -106,7 +106,8 @@ def evaluate(
             is blank-line for a single file, file for several.
         strict: stop at the first unreadable document instead of skipping it.
         device: where to compute; mps is the GPU of Apple's processors, auto is cuda if available, or cpu.
-        precision: number format of the computation; auto is bf16 where it is faster than float32.
+        precision: number format of the computation; auto is bf16 where it is faster than float32; int8: see
+            docs/export.md.
         quiet: print only results and errors.
 
     Returns:
@@ -134,7 +135,7 @@ def evaluate(
     else:
         check_choice("suite", suite, Suite)
         refuse_idle(f": {argument('suite', suite)} scores a language model", **labelled)
-    machine = choose_machine(device, precision)
+    machine = choose_inference_machine(device, precision)
     display = Display(quiet=quiet)
     collection = next((source for source in files if suite is None and find_collection(source)), None)
     load = partial(open_predictor, machine=machine, display=display, allow_pickle=allow_pickle)

@@ -470,6 +470,8 @@ def _in_panels(block: Block | PreNormBlock, begin: Norm | None, first: Norm, las
         return None
     if gated and between.down.in_features % panels.WIDE:
         return None
+    if len({matrix.dtype for matrix in (of_qkv, of_out, of_up, of_down)}) > 1:  # some are not of bytes
+        return None
     layer = panels.Layer(
         panels.Product(of_qkv, attention.qkv.bias),
         panels.Product(of_out, attention.out.bias, norm=_in_layer(first)),

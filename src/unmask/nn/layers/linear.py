@@ -13,6 +13,7 @@ or the processor, layers compute as torch.nn.Linear does.
 For inference a layer keeps its matrix in the order in which it is read (`Linear.keeps_packed`): that of oneDNN, or in
 panels (support/panels.py), whose products of few rows are the fastest on many processors. With tiles of AMX they are
 fast enough to arrange matrices for each product of few rows in training, too, and need no kernel for each new shape.
+A layer that is to compute in int8 keeps bytes in panels (`Linear.keep_bytes_of`).
 """
 
 from __future__ import annotations
@@ -51,11 +52,24 @@ class Linear(nn.Linear):
     Attributes:
         stacked: number of matrices that are stacked in the rows of the weight, such as query, key and value.
         keeps_packed: whether to keep what `packed` returns, for products without gradient.
+        in_bytes: whether these are then in int8.
     """
 
     stacked = 1
     keeps_packed = False
+    in_bytes = False
     _kept: tuple[State, Tensor] | None = None
+
+    def keep_bytes_of(self, weight: Tensor) -> bool:
+        """Compute without gradient in int8 from now on, if panels of bytes are possible; return whether they are.
+
+        Args:
+            weight: the matrix before it was rounded to this layer's, (outputs, width).
+        """
+        self.in_bytes = panels.fits_bytes(weight)
+        if self.in_bytes:
+            self.keeps_packed, self._kept = True, (state_of(self.weight), panels.pack_bytes(weight))
+        return self.in_bytes
 
     def forward(self, x: Tensor, activation: nn.Module | None = None) -> Tensor:
         """Return x weight^T + bias, (tokens, width of the output), after an activation where one is given."""
@@ -83,7 +97,7 @@ class Linear(nn.Linear):
         weight, kept = self.weight, self._kept
         state = state_of(weight)
         if kept is None or kept[0] != state:
-            self._kept = kept = state, packed(weight)
+            self._kept = kept = state, panels.pack_bytes(weight) if self.in_bytes else packed(weight)
         return kept[1]
 
 
