@@ -88,6 +88,18 @@ def test_a_layer_is_its_formula(dtype, lengths, kind):  # noqa: F811
         assert panels.transform(read, x, layer).equal(found)
 
 
+@pytest.mark.parametrize("reach", [{}, {"before": 3, "after": 1}, {"before": 0, "after": 0}, {"after": 0}], ids=str)
+@pytest.mark.parametrize("kind", ["post-norm", "post-norm, without biases", "pre-norm"])
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.6, 1.0])
+def test_the_output_of_some_rows_is_that_among_all(dtype, share, kind, reach, threads):  # noqa: F811
+    threads(2)
+    offsets, generator = offsets_of((1, 17, 90, 5, 40)), torch.Generator().manual_seed(round(100 * share))
+    x, layer = drawn(dtype, 153), layer_of(*weights_of(dtype), **KINDS[kind])
+    attention = Attention(offsets, HEADS)._replace(**reach)
+    rows = torch.randperm(153, generator=generator)[: max(1, round(share * 153))]
+    assert panels.encode(x, [(layer, attention)], rows).equal(panels.encode(x, [(layer, attention)])[rows])
+
+
 def test_threads_and_other_sequences_change_nothing(dtype, threads):  # noqa: F811
     linears, norms = weights_of(dtype)
     layer, x = layer_of(linears, norms), drawn(dtype, sum(LENGTHS))

@@ -24,7 +24,7 @@ from unmask.inference.program import FEATURES, SUMMARY, ProgramSignature, build_
 from unmask.model.model import Model
 from unmask.support.capabilities import emulates_bf16
 from unmask.support.errors import UserError
-from unmask.training.machine import choose_machine
+from unmask.training.machine import INT8, choose_inference_machine, choose_machine
 
 MEAN, DEVIATION, LONGEST = 25, 15, 128
 """Lengths of the sequences in tokens, normally distributed up to the longest, and cut to what the model reads."""
@@ -106,6 +106,12 @@ def _backends(
     yield "torch", "float32", exact
     if not emulates_bf16():
         yield "torch", "bf16", TorchBackend(model, choose_machine("cpu", "bf16"))
+    try:
+        in_int8 = TorchBackend(model, choose_inference_machine("cpu", INT8))
+    except UserError as error:
+        left_out.append(f"torch int8: {error.message}")
+    else:
+        yield "torch", INT8, in_int8
     yield from exported_backends(model, exact, default_head(model), PROGRAMS, folder, left_out)
 
 

@@ -127,8 +127,8 @@ def predict(
             the model specifies.
         allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
         device: where to compute; mps is the GPU of Apple's processors, auto is cuda if available, or cpu.
-        precision: number format of the computation; auto is bf16 where it is faster than float32; int8: see
-            docs/export.md.
+        precision: number format of the computation; auto is bf16 where it is faster than float32, and int8
+            needs VNNI of AVX-512.
         engine: auto is the fastest that is installed, which is measured by the first call, and stored in the directory
             of the model.
         quiet: print only results and errors.
@@ -285,8 +285,8 @@ def fill(
             among them, with their probabilities over the whole vocabulary; None: all tokens.
         allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
         device: where to compute; mps is the GPU of Apple's processors, auto is cuda if available, or cpu.
-        precision: number format of the computation; auto is bf16 where it is faster than float32; int8: see
-            docs/export.md.
+        precision: number format of the computation; auto is bf16 where it is faster than float32, and int8
+            needs VNNI of AVX-512.
 
     Raises:
         UserError: the model has no masked-LM head, a text has no mask or is too long, or a target is not a token.

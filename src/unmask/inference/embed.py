@@ -64,8 +64,8 @@ def write_features(
             random:RECIPE.
         allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
         device: where to compute; mps is the GPU of Apple's processors, auto is cuda if available, or cpu.
-        precision: number format of the computation; auto is bf16 where it is faster than float32; int8: see
-            docs/export.md.
+        precision: number format of the computation; auto is bf16 where it is faster than float32, and int8
+            needs VNNI of AVX-512.
         quiet: print only results and errors.
 
     Returns:
@@ -125,8 +125,8 @@ def embed(
             prompt, and for late interaction document.
         allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
         device: where to compute; mps is the GPU of Apple's processors, auto is cuda if available, or cpu.
-        precision: number format of the computation; auto is bf16 where it is faster than float32; int8: see
-            docs/export.md.
+        precision: number format of the computation; auto is bf16 where it is faster than float32, and int8
+            needs VNNI of AVX-512.
         engine: auto is the fastest that is installed, which is measured by the first call, and stored in the directory
             of the model.
         quiet: print only results and errors.

@@ -55,8 +55,8 @@ def serve(
         log_requests: print route, status and time of each request; texts are never printed.
         allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
         device: where to compute; mps is the GPU of Apple's processors, auto is cuda if available, or cpu.
-        precision: number format of the computation; auto is bf16 where it is faster than float32; int8: see
-            docs/export.md.
+        precision: number format of the computation; auto is bf16 where it is faster than float32, and int8
+            needs VNNI of AVX-512.
         engine: auto is the fastest that is installed, which is measured before the first request, and stored in the
             directory of the model.
         quiet: print only results and errors.

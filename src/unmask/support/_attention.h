@@ -25,6 +25,7 @@ typedef struct {
     Py_ssize_t before, after;
     float *sums; /* (rows, heads, 2): the highest score s, and the sum of e^(score - s); NULL: they are not wanted */
     Py_ssize_t dropped, seed;
+    const uint8_t *needed; /* (rows): whether the output of a token is; NULL: of all */
 } Attention;
 #define ATTENTION_FIELDS 16
 enum { QUERY, KEY, VALUE }; /* the parts of a row of qkv */
@@ -207,20 +208,23 @@ __attribute__((target("avx2,fma"))) static void attend_head(const Attention *a, 
         if (i % WIDE == WIDE - 1) place((char *)keys + i / WIDE * WIDE * size * bytes, queries, size, bits);
         place_across(values, row, i, filled, size, bits);
     }
-    for (Py_ssize_t top = 0; top < length; top += most) {
-        const Py_ssize_t rows = length - top < most ? length - top : most;
+    for (Py_ssize_t next = 0; next < length;) {
+        Py_ssize_t rows = 0, at[QUERIES];
+        for (; next < length && rows < most; next++)
+            if (!a->needed || a->needed[start + next]) at[rows++] = next;
+        if (!rows) break;
         for (Py_ssize_t i = 0; i < rows; i++)
-            read_part(queries + i * size, a, bits, start, top + i, QUERY, head, ahead);
-        const Reach reach = reach_of(a, length, top, rows);
+            read_part(queries + i * size, a, bits, start, at[i], QUERY, head, ahead);
+        const Reach reach = reach_of(a, length, at[0], at[rows - 1] - at[0] + 1);
         multiply_all(&(Product){.x = queries, .panels = (char *)keys + reach.first * size * bytes,
                                 .apart = size * WIDE, .y = scores, .rows = rows, .stride = size * sizeof(float) / bytes,
                                 .step = sizeof(float) / bytes, .width = size, .outputs = reach.count}, bits);
         float factors[QUERIES];
         for (Py_ssize_t i = 0; i < rows; i++) {
             float *const x = scores + i * reach.count, highest;
-            const Py_ssize_t query = start + top + i;
+            const Py_ssize_t query = start + at[i];
             Py_ssize_t from, to;
-            limits(a, length, reach, top + i, &from, &to);
+            limits(a, length, reach, at[i], &from, &to);
             const float sum = is_bf16(bits) ? exponentials_bf16(x, from, to, reach.count, scale, &highest)
                                             : exponentials(x, from, to, reach.count, scale, &highest);
             factors[i] = 1 / sum;
@@ -242,7 +246,7 @@ __attribute__((target("avx2,fma"))) static void attend_head(const Attention *a, 
         for (Py_ssize_t i = 0; i < rows; i++)
             for (Py_ssize_t j = 0; j < size; j++) y[i * size + j] *= factors[i];
         for (Py_ssize_t i = 0; i < rows; i++)
-            write_row(a->y, (start + top + i) * width + head * size, y + i * size, size, bits);
+            write_row(a->y, (start + at[i]) * width + head * size, y + i * size, size, bits);
     }
 }
 

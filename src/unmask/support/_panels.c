@@ -26,25 +26,51 @@ static int multiply_rows(Product p, const void *x, Py_ssize_t stride, Py_ssize_t
     return multiply(&p, bits, threads);
 }
 
+/* Compute keys and values of all rows of x, and queries of the selected ones; for these there are `some` and `queries`,
+   (count) rows each, and for the others `rest`. Return whether there was enough memory. */
+static int multiply_selected(const Layer *l, const char *x, char *qkv, char *some, char *queries, char *rest, int bits,
+                             int threads)
+{
+    const Py_ssize_t width = l->out.outputs, row = width * bytes_of(bits), rows = l->attention.rows;
+    Product of_queries = l->qkv, others = l->qkv;
+    of_queries.outputs = width, others.outputs = 2 * width;
+    others.panels = (const char *)others.panels + width / WIDE * others.apart * (others.bytes ? 1 : bytes_of(bits));
+    if (others.bias) others.bias = (const char *)others.bias + row;
+    for (Py_ssize_t i = 0; i < l->count; i++) memcpy(some + i * row, x + l->selected[i] * row, row);
+    if (!multiply_rows(of_queries, some, width, l->count, NULL, queries, NULL, bits, threads)) return 0;
+    if (!multiply_rows(others, x, width, rows, NULL, rest, NULL, bits, threads)) return 0;
+    for (Py_ssize_t i = 0; i < rows; i++) memcpy(qkv + (3 * i + 1) * row, rest + 2 * i * row, 2 * row);
+    for (Py_ssize_t i = 0; i < l->count; i++) memcpy(qkv + 3 * l->selected[i] * row, queries + i * row, row);
+    return 1;
+}
+
 /* Return whether there was enough memory. */
 static int compute_layer(const Layer *l, int bits, int threads)
 {
     Attention a = l->attention;
     const Py_ssize_t width = a.heads * a.size, bytes = bytes_of(bits), row = width * bytes, inner = l->up.outputs;
-    const int begins = l->begin.scale != NULL;
+    const int begins = l->begin.scale != NULL, few = l->selected && 2 * l->count <= a.rows;
     const Py_ssize_t of_all = a.rows * row * (begins ? 5 : 4), of_some = l->count * (4 * row + inner * bytes);
-    char *const scratch = reserve(of_all + of_some + 1);
+    char *const scratch = reserve(of_all + of_some + (few ? a.rows * (2 * row + 1) : 0) + 1);
     if (!scratch) return 0;
     char *const qkv = scratch, *const read = qkv + 3 * a.rows * row, *const normed = read + a.rows * row;
     char *const some = scratch + of_all, *const onto = some + l->count * row, *const z = onto + l->count * row;
     char *const unit = z + l->count * row, *const between = unit + l->count * row;
+    char *const rest = some + of_some, *const needed = rest + 2 * a.rows * row;
+    const char *const x = begins ? normed : l->x;
     if (begins) {
         Product begin = l->begin;
         begin.y = (void *)l->x, begin.normed = normed, begin.rows = a.rows, begin.outputs = width;
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1 && a.rows * width >= LEAST / DEPTH)
         for (Py_ssize_t i = 0; i < a.rows; i++) finish(&begin, bits, i);
     }
-    int enough = multiply_rows(l->qkv, begins ? normed : l->x, width, a.rows, NULL, qkv, NULL, bits, threads);
+    int enough = few ? multiply_selected(l, x, qkv, some, z, rest, bits, threads)
+                     : multiply_rows(l->qkv, x, width, a.rows, NULL, qkv, NULL, bits, threads);
+    if (few) {
+        memset(needed, 0, a.rows);
+        for (Py_ssize_t i = 0; i < l->count; i++) needed[l->selected[i]] = 1;
+        a.needed = (const uint8_t *)needed;
+    }
     a.qkv = qkv, a.y = read;
     enough = enough && attend(&(Gradient){.of = a}, 0, bits, threads);
     for (Py_ssize_t i = 0; l->selected && i < l->count; i++) {
@@ -133,7 +159,7 @@ static int read_attention(const Py_ssize_t *v, Attention *attention)
 {
     const Attention a = {(const void *)v[0], (void *)v[1], (const int32_t *)v[2], v[3], v[4], v[5], v[6], v[7],
                          (const float *)v[8], (const float *)v[9], (int)v[10], v[11], v[12], (float *)v[13], v[14],
-                         v[15]};
+                         v[15], NULL};
     int ascend = a.offsets[0] == 0 && a.offsets[a.sequences] <= a.rows, reach = 1;
     for (Py_ssize_t i = 0; i < a.sequences; i++) {
         const Py_ssize_t length = (Py_ssize_t)a.offsets[i + 1] - a.offsets[i];

@@ -33,7 +33,7 @@ from unmask.support.capabilities import (
 )
 from unmask.support.environment import busy_cores, num_cores, read_times, total_memory
 from unmask.support.messages import argument, rendered
-from unmask.support.panels import has_tiles
+from unmask.support.panels import has_tiles, multiplies
 from unmask.training.machine import Machine, choose_machine, processor
 
 RESTRICTIONS = (
@@ -96,11 +96,15 @@ def _products() -> Iterator[tuple[str, str]]:
         choice = "emulated, refused" if emulates_bf16() else "no faster than float32, only on request"
     tiles = ", by AMX also of few rows in training" if panels_multiply(torch.bfloat16) and has_tiles() else ""
     yield "choice in bf16", choice + in_panels[torch.bfloat16] + tiles
+    yield "int8 by unmask itself", "for inference, on request" if multiplies(torch.int8) else "not possible"
     if find_spec("onnxruntime") is None or find_spec("onnx") is None:
-        yield "choice in int8", "not known without the extra onnx"
+        yield "int8 by ONNX Runtime", "not known without the extra onnx"
     else:
         exact = multiplies_signed_bytes()
-        yield "choice in int8", "signed bytes, which are exact" if exact else "unsigned bytes, as signed ones saturate"
+        yield (
+            "int8 by ONNX Runtime",
+            "signed bytes, which are exact" if exact else "unsigned bytes, as signed ones saturate",
+        )
 
 
 def _accelerators() -> Iterator[tuple[str, str]]:

@@ -106,8 +106,8 @@ def evaluate(
             is blank-line for a single file, file for several.
         strict: stop at the first unreadable document instead of skipping it.
         device: where to compute; mps is the GPU of Apple's processors, auto is cuda if available, or cpu.
-        precision: number format of the computation; auto is bf16 where it is faster than float32; int8: see
-            docs/export.md.
+        precision: number format of the computation; auto is bf16 where it is faster than float32, and int8
+            needs VNNI of AVX-512.
         quiet: print only results and errors.
 
     Returns:
