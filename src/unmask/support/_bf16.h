@@ -505,6 +505,11 @@ static void multiply_panels_tiles(const Product *p, Py_ssize_t top, Py_ssize_t c
 {
     (void)p, (void)top, (void)count, (void)first, (void)last;
 }
+static void finish_bf16(const Product *p, const float *tile, Py_ssize_t top, Py_ssize_t count, Py_ssize_t column,
+                        int panels)
+{
+    (void)p, (void)tile, (void)top, (void)count, (void)column, (void)panels;
+}
 static void multiply_all_tiles(const Product *p) { (void)p; }
 static void multiply_all_bf16(const Product *p) { (void)p; }
 static int has_tiles(void) { return 0; }
