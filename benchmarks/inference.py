@@ -7,13 +7,18 @@ as its documentation does, in batches of 32. sentence-transformers has no classi
 mean of the last layer of the same encoder. ONNX Runtime and OpenVINO compute the exported programs in padded batches
 of 32, and so does "inductor", the same program captured by torch.export and compiled by AOTInductor, which needs a C++
 compiler.
+
+`--beside N`: other programs keep N cores busy meanwhile, as on a machine that is shared; that is a result of its own.
 """
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -162,31 +167,47 @@ def _in_batches(compute: Run, batch: int = BATCH) -> Run:
     return run
 
 
-def measure(name: str, shape: str, count: int, requests: int, device: Device = "cpu") -> dict[str, Any]:
+@contextmanager
+def busy(number: int) -> Iterator[None]:
+    """Keep some processes busy that compute all the time."""
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(number)]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+def measure(
+    name: str, shape: str, count: int, requests: int, device: Device = "cpu", beside: int = 0
+) -> dict[str, Any]:
     """Return sentences per second of all texts together, and the latency of some alone."""
     given = texts(count)
     with tempfile.TemporaryDirectory() as folder:
         run = engine(name, build(shape, Path(folder)), Path(folder), device)
         run(given)  # compiles kernels, allocates
-        start = time.perf_counter()
-        run(given)
-        speed = count / (time.perf_counter() - start)
-        latencies = []
-        for text in given[:requests]:
+        with busy(beside):
             start = time.perf_counter()
-            run([text])
-            latencies.append(1e3 * (time.perf_counter() - start))
+            run(given)
+            speed = count / (time.perf_counter() - start)
+            latencies = []
+            for text in given[:requests]:
+                start = time.perf_counter()
+                run([text])
+                latencies.append(1e3 * (time.perf_counter() - start))
     p50, p99 = np.percentile(latencies, (50, 99)).tolist()
     return {"sentences": count, "sentences_per_second": speed, "p50_ms": p50, "p99_ms": p99}
 
 
 def main() -> None:
     """Measure every engine in turn."""
-    options = parse(__doc__, list(SHAPES)[1:], sentences=1000, requests=200, rounds=SEEDS, engines=PEERS)
+    options = parse(__doc__, list(SHAPES)[1:], sentences=1000, requests=200, rounds=SEEDS, engines=PEERS, beside=0)
+    result, key = ("beside", machine() | {"beside": options.beside}) if options.beside else ("inference", machine())
     for shape in options.names:
         for number in options.rounds:
-            work = partial(measure, count=options.sentences, requests=options.requests)
-            alternate("inference", work, options.engines, {"case": shape}, **machine(), round=number)
+            work = partial(measure, count=options.sentences, requests=options.requests, beside=options.beside)
+            alternate(result, work, options.engines, {"case": shape}, **key, round=number)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,22 @@ def test_an_engine_is_measured(benchmark_module, name):
     assert found["sentences_per_second"] > 0 and 0 < found["p50_ms"] <= found["p99_ms"]
 
 
+def test_others_are_busy_meanwhile(benchmark_module, monkeypatch):
+    module = benchmark_module("inference")
+    started, start = [], module.subprocess.Popen
+
+    def spy(*arguments):
+        started.append(start(*arguments))
+        return started[-1]
+
+    monkeypatch.setattr(module.subprocess, "Popen", spy)
+    with module.busy(2):
+        assert [other.poll() for other in started] == [None, None]
+    assert all(other.poll() for other in started)
+    assert module.measure("unmask float32", "tiny", 3, 2, beside=1)["sentences_per_second"] > 0
+    assert len(started) == 3 and started[-1].poll()
+
+
 @pytest.mark.parametrize("peer", ["transformers", pytest.param("inductor", marks=pytest.mark.exhaustive)])
 def test_the_engines_agree(benchmark_module, peer, tmp_path):
     if peer == "inductor" and not shutil.which("g++"):

@@ -1,5 +1,7 @@
 """A layer in one call equals its formula in float64, and its parts in calls of their own."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from torch.nn.functional import gelu, layer_norm
@@ -98,6 +100,17 @@ def test_the_output_of_some_rows_is_that_among_all(dtype, share, kind, reach, th
     attention = Attention(offsets, HEADS)._replace(**reach)
     rows = torch.randperm(153, generator=generator)[: max(1, round(share * 153))]
     assert panels.encode(x, [(layer, attention)], rows).equal(panels.encode(x, [(layer, attention)])[rows])
+
+
+def test_calls_at_the_same_time_do_not_disturb_each_other(dtype, threads):  # noqa: F811
+    threads(3)
+    layers = [(layer_of(*weights_of(dtype)), Attention(offsets_of(LENGTHS), HEADS))] * 4
+    inputs = [drawn(dtype, sum(LENGTHS)) * (1 + number) for number in range(6)]
+    expected = [panels.encode(x, layers) for x in inputs]
+    with ThreadPoolExecutor(6) as pool:
+        for _ in range(5):
+            found = pool.map(lambda x: panels.encode(x, layers), inputs)
+            assert all(map(torch.equal, found, expected))
 
 
 def test_threads_and_other_sequences_change_nothing(dtype, threads):  # noqa: F811

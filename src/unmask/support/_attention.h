@@ -396,9 +396,36 @@ __attribute__((target("avx2,fma"))) static void attend_head_back(const Gradient 
     }
 }
 
-/* Return memory from the beginning of a cache line on: tiles whose rows cross lines are loaded much more slowly. */
+/* Attention, or its gradient, that is computed in tasks. */
+typedef struct {
+    const Gradient *g;
+    int back, bits;
+    Py_ssize_t parts, size; /* number of tasks, and floats that each needs besides */
+    _Atomic int *enough;    /* whether there was enough memory */
+} Heads;
+
+/* Compute a share of the heads of all sequences. */
+static void attend_share(const void *about, Py_ssize_t part)
+{
+    const Heads *const h = about;
+    const Attention *const a = &h->g->of;
+    float *const scratch = reserve(h->size * sizeof *scratch); /* what the thread has used just now is in its cache */
+    if (!scratch) {
+        atomic_store(h->enough, 0);
+        return;
+    }
+    for (Py_ssize_t task = part; task < a->sequences * a->heads; task += h->parts) {
+        const Py_ssize_t sequence = task / a->heads, start = a->offsets[sequence], head = task % a->heads;
+        const Py_ssize_t length = a->offsets[sequence + 1] - start, ahead = h->parts * a->size;
+        if (h->back) attend_head_back(h->g, h->bits, start, length, head, ahead, scratch);
+        else attend_head(a, h->bits, start, length, head, ahead, scratch);
+    }
+    if (h->bits == TILES) release_tiles();
+    free(scratch);
+}
+
 /* Compute attention, or its gradient if `back`; return whether there was enough memory. */
-static int attend(const Gradient *g, int back, int bits, int threads)
+static int attend(const Gradient *g, int back, int bits, Team team)
 {
     const Attention *const a = &g->of;
     Py_ssize_t longest = 0;
@@ -409,30 +436,20 @@ static int attend(const Gradient *g, int back, int bits, int threads)
         scores += (double)length * length;
     }
     const double work = (back ? 5 : 2) * scores * a->heads * (a->size + WIDE); /* e^x counts as WIDE products */
-    const int parts = work >= LEAST ? threads : 1;
-    const Py_ssize_t size = back ? scratch_size_back(a, longest) : scratch_size(a, longest);
-    float *const scratch = reserve(parts * size * sizeof *scratch);
-    if (!scratch) return 0;
-#pragma omp parallel for schedule(static) num_threads(parts) if (parts > 1)
-    for (int part = 0; part < parts; part++) {
-        for (Py_ssize_t task = part; task < a->sequences * a->heads; task += parts) {
-            const Py_ssize_t sequence = task / a->heads, start = a->offsets[sequence], head = task % a->heads;
-            const Py_ssize_t length = a->offsets[sequence + 1] - start, ahead = parts * a->size;
-            if (back) attend_head_back(g, bits, start, length, head, ahead, scratch + part * size);
-            else attend_head(a, bits, start, length, head, ahead, scratch + part * size);
-        }
-        if (bits == TILES) release_tiles();
-    }
-    free(scratch);
+    const int several = work >= LEAST;
+    const Py_ssize_t parts = several ? EACH_THREAD * team.threads : 1;
+    _Atomic int enough = 1;
+    const Heads h = {g, back, bits, parts, back ? scratch_size_back(a, longest) : scratch_size(a, longest), &enough};
+    share(team, several, parts, attend_share, &h);
     const Py_ssize_t row = (back ? 3 : 1) * a->heads * a->size * bytes_of(bits);
     const Py_ssize_t end = a->offsets[a->sequences];
     if (end < a->rows) memset((char *)(back ? g->grad_qkv : a->y) + end * row, 0, (a->rows - end) * row);
-    return 1;
+    return enough;
 }
 
 #else
-static int attend(const Gradient *g, int back, int bits, int threads)
+static int attend(const Gradient *g, int back, int bits, Team team)
 {
-    return (void)g, (void)back, (void)bits, (void)threads, 1;
+    return (void)g, (void)back, (void)bits, (void)team, 1;
 }
 #endif

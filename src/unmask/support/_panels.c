@@ -20,16 +20,16 @@ typedef struct {
 #if defined(__x86_64__) && defined(__GNUC__)
 /* Compute a product of a layer, whose rows are as wide as what is multiplied; return whether there was enough memory. */
 static int multiply_rows(Product p, const void *x, Py_ssize_t stride, Py_ssize_t rows, const void *onto, void *y,
-                          void *normed, int bits, int threads)
+                          void *normed, int bits, Team team)
 {
     p.x = x, p.stride = stride, p.rows = rows, p.onto = onto, p.y = y, p.normed = normed;
-    return multiply(&p, bits, threads);
+    return multiply(&p, bits, team);
 }
 
 /* Compute keys and values of all rows of x, and queries of the selected ones; for these there are `some` and `queries`,
    (count) rows each, and for the others `rest`. Return whether there was enough memory. */
 static int multiply_selected(const Layer *l, const char *x, char *qkv, char *some, char *queries, char *rest, int bits,
-                             int threads)
+                             Team team)
 {
     const Py_ssize_t width = l->out.outputs, row = width * bytes_of(bits), rows = l->attention.rows;
     Product of_queries = l->qkv, others = l->qkv;
@@ -37,15 +37,15 @@ static int multiply_selected(const Layer *l, const char *x, char *qkv, char *som
     others.panels = (const char *)others.panels + width / WIDE * others.apart * (others.bytes ? 1 : bytes_of(bits));
     if (others.bias) others.bias = (const char *)others.bias + row;
     for (Py_ssize_t i = 0; i < l->count; i++) memcpy(some + i * row, x + l->selected[i] * row, row);
-    if (!multiply_rows(of_queries, some, width, l->count, NULL, queries, NULL, bits, threads)) return 0;
-    if (!multiply_rows(others, x, width, rows, NULL, rest, NULL, bits, threads)) return 0;
+    if (!multiply_rows(of_queries, some, width, l->count, NULL, queries, NULL, bits, team)) return 0;
+    if (!multiply_rows(others, x, width, rows, NULL, rest, NULL, bits, team)) return 0;
     for (Py_ssize_t i = 0; i < rows; i++) memcpy(qkv + (3 * i + 1) * row, rest + 2 * i * row, 2 * row);
     for (Py_ssize_t i = 0; i < l->count; i++) memcpy(qkv + 3 * l->selected[i] * row, queries + i * row, row);
     return 1;
 }
 
 /* Return whether there was enough memory. */
-static int compute_layer(const Layer *l, int bits, int threads)
+static int compute_layer(const Layer *l, int bits, Team team)
 {
     Attention a = l->attention;
     const Py_ssize_t width = a.heads * a.size, bytes = bytes_of(bits), row = width * bytes, inner = l->up.outputs;
@@ -61,34 +61,51 @@ static int compute_layer(const Layer *l, int bits, int threads)
     if (begins) {
         Product begin = l->begin;
         begin.y = (void *)l->x, begin.normed = normed, begin.rows = a.rows, begin.outputs = width;
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1 && a.rows * width >= LEAST / DEPTH)
-        for (Py_ssize_t i = 0; i < a.rows; i++) finish(&begin, bits, i);
+        share(team, a.rows * width >= LEAST / DEPTH, a.rows, finish_task, &(Shares){.p = &begin, .bits = bits});
     }
-    int enough = few ? multiply_selected(l, x, qkv, some, z, rest, bits, threads)
-                     : multiply_rows(l->qkv, x, width, a.rows, NULL, qkv, NULL, bits, threads);
+    int enough = few ? multiply_selected(l, x, qkv, some, z, rest, bits, team)
+                     : multiply_rows(l->qkv, x, width, a.rows, NULL, qkv, NULL, bits, team);
     if (few) {
         memset(needed, 0, a.rows);
         for (Py_ssize_t i = 0; i < l->count; i++) needed[l->selected[i]] = 1;
         a.needed = (const uint8_t *)needed;
     }
     a.qkv = qkv, a.y = read;
-    enough = enough && attend(&(Gradient){.of = a}, 0, bits, threads);
+    enough = enough && attend(&(Gradient){.of = a}, 0, bits, team);
     for (Py_ssize_t i = 0; l->selected && i < l->count; i++) {
         memcpy(some + i * row, read + l->selected[i] * row, row);
         memcpy(onto + i * row, (const char *)l->x + l->selected[i] * row, row);
     }
     void *const input = l->pre_norm ? unit : z;
     enough = enough && multiply_rows(l->out, l->selected ? some : read, width, l->count, l->selected ? onto : l->x, z,
-                                     input, bits, threads);
-    enough = enough && multiply_rows(l->up, input, width, l->count, NULL, between, NULL, bits, threads);
-    enough = enough && multiply_rows(l->down, between, inner, l->count, z, l->y, l->y, bits, threads);
+                                     input, bits, team);
+    enough = enough && multiply_rows(l->up, input, width, l->count, NULL, between, NULL, bits, team);
+    enough = enough && multiply_rows(l->down, between, inner, l->count, z, l->y, l->y, bits, team);
     free(scratch);
     return enough;
 }
 
 #else
-static int compute_layer(const Layer *l, int bits, int threads) { return (void)l, (void)bits, (void)threads, 1; }
+static int compute_layer(const Layer *l, int bits, Team team) { return (void)l, (void)bits, (void)team, 1; }
 #endif
+
+/* Compute layers, one after the other, with helpers; return whether there was enough memory. */
+static int compute_layers(const Layer *layers, Py_ssize_t number, int bits, int threads)
+{
+    Tasks tasks = {0};
+    const Team team = {threads, threads > 1 ? &tasks : NULL};
+    int enough = 1;
+#pragma omp parallel num_threads(threads) if (threads > 1)
+    {
+#pragma omp master
+        {
+            for (Py_ssize_t i = 0; enough && i < number; i++) enough = compute_layer(&layers[i], bits, team);
+            atomic_store(&tasks.done, 1);
+        }
+        help(&tasks);
+    }
+    return enough;
+}
 
 static PyObject *py_registers(PyObject *self, PyObject *none)
 {
@@ -134,7 +151,8 @@ static PyObject *py_multiply(PyObject *self, PyObject *const *arguments, Py_ssiz
         PyErr_SetString(PyExc_TypeError, "multiply: wrong number of arguments");
         return NULL;
     }
-    const int bits = (int)PyLong_AsLong(arguments[0]), threads = (int)PyLong_AsLong(arguments[1]);
+    const int bits = (int)PyLong_AsLong(arguments[0]);
+    const Team team = {(int)PyLong_AsLong(arguments[1]), NULL};
     for (Py_ssize_t i = 0; i < products; i++) {
         PyObject *const *fields = arguments + 2 + i * NUM_FIELDS;
         Py_ssize_t values[NUM_FIELDS - 1];
@@ -148,7 +166,7 @@ static PyObject *py_multiply(PyObject *self, PyObject *const *arguments, Py_ssiz
     if (PyErr_Occurred()) return NULL;
     int enough = 1;
     Py_BEGIN_ALLOW_THREADS
-    for (Py_ssize_t i = 0; enough && i < products; i++) enough = multiply(&product[i], bits, threads);
+    for (Py_ssize_t i = 0; enough && i < products; i++) enough = multiply(&product[i], bits, team);
     Py_END_ALLOW_THREADS
     if (!enough) return PyErr_NoMemory();
     Py_RETURN_NONE;
@@ -183,7 +201,7 @@ static PyObject *attend_to(PyObject *const *arguments, Py_ssize_t count, int bac
     gradient.grad_qkv = (void *)values[3 + ATTENTION_FIELDS];
     int enough;
     Py_BEGIN_ALLOW_THREADS
-    enough = attend(&gradient, back, (int)values[0], (int)values[1]);
+    enough = attend(&gradient, back, (int)values[0], (Team){(int)values[1], NULL});
     Py_END_ALLOW_THREADS
     if (!enough) return PyErr_NoMemory();
     Py_RETURN_NONE;
@@ -265,7 +283,7 @@ static PyObject *py_layers(PyObject *self, PyObject *const *arguments, Py_ssize_
     int enough = 1;
     if (fit) {
         Py_BEGIN_ALLOW_THREADS
-        for (Py_ssize_t i = 0; enough && i < number; i++) enough = compute_layer(&layers[i], (int)v[0], (int)v[1]);
+        enough = compute_layers(layers, number, (int)v[0], (int)v[1]);
         Py_END_ALLOW_THREADS
     }
     free(layers);

@@ -23,6 +23,7 @@
 #include <string.h>
 
 #include "_shared.h"
+#include "_threads.h"
 
 #define WIDE 16            /* columns of the output per panel: two registers of 256 bits, or one of 512 */
 #define TALL 6             /* rows at a time: 12 of 16 registers hold sums */
@@ -76,6 +77,7 @@ static int registers(void)
     return __builtin_cpu_supports("avx512f") ? 512 : 256;
 }
 
+/* Return memory from the beginning of a cache line on: tiles whose rows cross lines are loaded much more slowly. */
 static void *reserve(Py_ssize_t bytes) { return aligned_alloc(64, (bytes + 63) / 64 * 64); }
 
 /* Return whether products can be in bf16. */
@@ -98,37 +100,51 @@ static void multiply_all(const Product *p, int bits)
         multiply_panels(p, bits, 0, p->rows, column, column + each * WIDE <= p->outputs ? each : 1);
 }
 
-/* Compute a product but for what needs whole rows, by all threads of a parallel region; `bytes` are its rows, if its panels
-   are. */
-static void multiply_shares(const Product *p, const ByteRows *bytes, int bits, int threads)
+/* A product that is computed in tasks. */
+typedef struct {
+    const Product *p;
+    int bits;
+    ByteRows bytes; /* the rows, if panels are of bytes */
+    Py_ssize_t down, across; /* parts of the rows, and of the panels */
+} Shares;
+
+/* Round some rows to bytes. */
+#define ROUNDED 16 /* rows of a task */
+static void round_rows(const void *about, Py_ssize_t task)
 {
-    const Py_ssize_t panels = p->outputs / WIDE, each = bits == 256 ? 1 : 2, parts = (panels + each - 1) / each;
-    if (bits == TILES && !p->bytes) {
-        /* a share of the rows for each thread, or of the panels if these are more; of both, if there are too few */
-        const Py_ssize_t blocks = (p->rows + TALL_TILES - 1) / TALL_TILES, most = parts > blocks ? parts : blocks;
-        const Py_ssize_t shares = most < threads ? most : threads, others = (threads + shares - 1) / shares;
-        const Py_ssize_t across = parts > blocks ? shares : others, down = parts > blocks ? others : shares;
-#pragma omp for schedule(static)
-        for (Py_ssize_t share = 0; share < across * down; share++) {
-            const Py_ssize_t part = share % across, block = share / across;
-            const Py_ssize_t first = parts * part / across * each, last = parts * (part + 1) / across * each;
-            const Py_ssize_t top = blocks * block / down * TALL_TILES, stop = blocks * (block + 1) / down * TALL_TILES;
-            multiply_panels_tiles(p, top, (stop < p->rows ? stop : p->rows) - top, first, last < panels ? last : panels);
-        }
-        release_tiles();
-        return;
-    }
-    const Py_ssize_t fit = (p->bytes ? CHUNK_BYTES : CHUNK) / p->width, size = fit < tallest(bits) ? tallest(bits) : fit;
-    const Py_ssize_t chunks = (p->rows + size - 1) / size;
-#pragma omp for schedule(static)
-    for (Py_ssize_t task = 0; task < chunks * parts; task++) {
-        const Py_ssize_t chunk = task / parts, first = task % parts * each, top = p->rows * chunk / chunks;
-        const Py_ssize_t count = p->rows * (chunk + 1) / chunks - top;
-        const int together = first + each <= panels ? (int)each : 1;
-        if (p->bytes) multiply_panels_bytes(p, bytes, is_bf16(bits), top, count, first * WIDE, together);
-        else if (bits == BF16) multiply_panels_bf16(p, top, count, first * WIDE, together);
-        else multiply_panels(p, bits, top, count, first * WIDE, together);
-    }
+    const Shares *const s = about;
+    const Product *const p = s->p;
+    const ByteRows *const to = &s->bytes;
+    const Py_ssize_t stop = (task + 1) * ROUNDED < p->rows ? (task + 1) * ROUNDED : p->rows;
+    for (Py_ssize_t row = task * ROUNDED; row < stop; row++)
+        to_bytes((const char *)p->x + row * p->stride * bytes_of(s->bits), is_bf16(s->bits), p->width,
+                 to->bytes + row * p->width, to->scales + row, to->zeros + row);
+}
+
+/* Compute a share of the rows and panels of a product with tiles. */
+static void multiply_share_tiles(const void *about, Py_ssize_t task)
+{
+    const Shares *const s = about;
+    const Product *const p = s->p;
+    const Py_ssize_t panels = p->outputs / WIDE, pairs = (panels + 1) / 2, part = task % s->across;
+    const Py_ssize_t blocks = (p->rows + TALL_TILES - 1) / TALL_TILES, block = task / s->across;
+    const Py_ssize_t first = pairs * part / s->across * 2, last = pairs * (part + 1) / s->across * 2;
+    const Py_ssize_t top = blocks * block / s->down * TALL_TILES, stop = blocks * (block + 1) / s->down * TALL_TILES;
+    multiply_panels_tiles(p, top, (stop < p->rows ? stop : p->rows) - top, first, last < panels ? last : panels);
+    release_tiles();
+}
+
+/* Compute a panel, or two, with a share of the rows. */
+static void multiply_share(const void *about, Py_ssize_t task)
+{
+    const Shares *const s = about;
+    const Product *const p = s->p;
+    const Py_ssize_t each = s->bits == 256 ? 1 : 2, chunk = task / s->across, first = task % s->across * each;
+    const Py_ssize_t top = p->rows * chunk / s->down, count = p->rows * (chunk + 1) / s->down - top;
+    const int together = (first + each) * WIDE <= p->outputs ? (int)each : 1;
+    if (p->bytes) multiply_panels_bytes(p, &s->bytes, is_bf16(s->bits), top, count, first * WIDE, together);
+    else if (s->bits == BF16) multiply_panels_bf16(p, top, count, first * WIDE, together);
+    else multiply_panels(p, s->bits, top, count, first * WIDE, together);
 }
 
 /* Compute what needs whole rows of a product. */
@@ -138,29 +154,39 @@ static void finish(const Product *p, int bits, Py_ssize_t row)
     else finish_row(p, row);
 }
 
-/* Return whether there was enough memory. */
-static int multiply(const Product *p, int bits, int threads)
+/* Compute what needs whole rows of a product that is computed in tasks. */
+static void finish_task(const void *about, Py_ssize_t row)
 {
-    const int several = threads > 1 && (double)p->rows * p->width * p->outputs >= LEAST;
-    const Py_ssize_t each = sizeof(float) + sizeof(int32_t);
-    char *const scratch = p->bytes ? reserve(p->rows * (each + p->width) + 1) : NULL;
-    if (p->bytes && !scratch) return 0;
-    ByteRows rows = {NULL, NULL, NULL};
-    if (scratch) rows = (ByteRows){(uint8_t *)scratch + p->rows * each, (float *)scratch, (int32_t *)scratch + p->rows};
-#pragma omp parallel num_threads(threads) if (several)
-    {
-        if (p->bytes) {
-#pragma omp for schedule(static)
-            for (Py_ssize_t row = 0; row < p->rows; row++)
-                to_bytes((const char *)p->x + row * p->stride * bytes_of(bits), is_bf16(bits), p->width,
-                         rows.bytes + row * p->width, rows.scales + row, rows.zeros + row);
-        }
-        multiply_shares(p, &rows, bits, several ? threads : 1);
-        if (p->scale || p->gelu == GATED) {
-#pragma omp for schedule(static)
-            for (Py_ssize_t row = 0; row < p->rows; row++) finish(p, bits, row);
-        }
+    const Shares *const s = about;
+    finish(s->p, s->bits, row);
+}
+
+/* Return whether there was enough memory. */
+static int multiply(const Product *p, int bits, Team team)
+{
+    const int several = (double)p->rows * p->width * p->outputs >= LEAST;
+    const Py_ssize_t panels = p->outputs / WIDE, parts = bits == 256 ? panels : (panels + 1) / 2;
+    const Py_ssize_t each = sizeof(float) + sizeof(int32_t), threads = several ? team.threads : 1;
+    Shares s = {.p = p, .bits = bits};
+    char *scratch = NULL;
+    if (p->bytes) {
+        if (!(scratch = reserve(p->rows * (each + p->width) + 1))) return 0;
+        s.bytes = (ByteRows){(uint8_t *)scratch + p->rows * each, (float *)scratch, (int32_t *)scratch + p->rows};
+        share(team, several, (p->rows + ROUNDED - 1) / ROUNDED, round_rows, &s);
     }
+    if (bits == TILES && !p->bytes) {
+        /* a share of the rows for each thread, or of the panels if these are more; of both, if there are too few */
+        const Py_ssize_t blocks = (p->rows + TALL_TILES - 1) / TALL_TILES, most = parts > blocks ? parts : blocks;
+        const Py_ssize_t shares = most < threads ? most : threads, others = (threads + shares - 1) / shares;
+        s.across = parts > blocks ? shares : others, s.down = parts > blocks ? others : shares;
+        share(team, several, s.across * s.down, multiply_share_tiles, &s);
+    } else {
+        const Py_ssize_t fit = (p->bytes ? CHUNK_BYTES : CHUNK) / p->width;
+        const Py_ssize_t size = fit < tallest(bits) ? tallest(bits) : fit;
+        s.across = parts, s.down = (p->rows + size - 1) / size;
+        share(team, several, s.across * s.down, multiply_share, &s);
+    }
+    if (p->scale || p->gelu == GATED) share(team, several, p->rows, finish_task, &s);
     free(scratch);
     return 1;
 }
@@ -174,5 +200,5 @@ static void pack(const Bf16 *x, Py_ssize_t rows, Py_ssize_t columns, Bf16 *y, in
 {
     (void)x, (void)rows, (void)columns, (void)y, (void)order, (void)threads;
 }
-static int multiply(const Product *p, int bits, int threads) { return (void)p, (void)bits, (void)threads, 1; }
+static int multiply(const Product *p, int bits, Team team) { return (void)p, (void)bits, (void)team, 1; }
 #endif

@@ -31,6 +31,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import cache
+from operator import is_
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
 import torch
@@ -48,7 +49,7 @@ from unmask.nn.layers.fused_attention import (
     padded,
     varlen,
 )
-from unmask.nn.layers.linear import Linear, State, is_exact_gelu, state_of
+from unmask.nn.layers.linear import Linear, is_exact_gelu
 from unmask.nn.layers.norm import LayerNorm, RMSNorm
 from unmask.nn.layers.plain_attention import AttentionSpec, Bias, Kernel, plain
 from unmask.nn.layers.rotary import readers
@@ -398,19 +399,33 @@ def rms_block(
     return PreNormBlock(norms[0], attention, norms[1], feed_forward, final, dropout)
 
 
-class Kept(NamedTuple):
-    """A layer in panels, and its parameters: the dictionary and name of each, and its state.
+class Kept:
+    """A layer in panels, as long as its parameters are the same, unchanged; a text alone waits for this check.
 
     A copy of a block has none, as the layer holds addresses.
+
+    Args:
+        layer: the layer.
+        modules: those whose parameters it was made of.
     """
 
-    layer: panels.Layer
-    parameters: list[tuple[dict[str, nn.Parameter | None], str, nn.Parameter | None, State]]
+    def __init__(self, layer: panels.Layer, modules: Sequence[nn.Module]) -> None:
+        self.layer = layer
+        self._places = [(module._parameters, name) for module in modules for name in module._parameters]
+        self._parameters = [where[name] for where, name in self._places]
+        self._tensors = [it for it in self._parameters if it is not None]
+        self._counted = [it for it in self._tensors if not it.is_inference()]
+        self._state = self._states()
+
+    def _states(self) -> tuple[list[int], list[int]]:
+        """Return what `state_of` does for all of them."""
+        return [it._version for it in self._counted], [it.data_ptr() for it in self._tensors]
 
     @property
     def is_current(self) -> bool:
         """Whether the parameters are the same, unchanged."""
-        return all(where.get(name) is it and state_of(it) == state for where, name, it, state in self.parameters)
+        now = [where.get(name) for where, name in self._places]
+        return all(map(is_, now, self._parameters)) and self._states() == self._state
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
         """Copy and pickle as None."""
@@ -480,9 +495,7 @@ def _in_panels(block: Block | PreNormBlock, begin: Norm | None, first: Norm, las
         begin=_in_layer(begin),
         pre_norm=isinstance(block, PreNormBlock),
     )
-    parts = [part for part in (*linears, begin, first, last) if part is not None]
-    named = [(part._parameters, name, it) for part in parts for name, it in part._parameters.items()]
-    block.kept = Kept(layer, [(where, name, it, state_of(it)) for where, name, it in named])
+    block.kept = Kept(layer, [part for part in (*linears, begin, first, last) if part is not None])
     return layer
 
 
