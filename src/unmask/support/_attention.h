@@ -437,7 +437,7 @@ static int attend(const Gradient *g, int back, int bits, Team team)
     }
     const double work = (back ? 5 : 2) * scores * a->heads * (a->size + WIDE); /* e^x counts as WIDE products */
     const int several = work >= LEAST;
-    const Py_ssize_t parts = several ? EACH_THREAD * team.threads : 1;
+    const Py_ssize_t parts = several ? team.threads * (team.tasks ? EACH_THREAD : 1) : 1;
     _Atomic int enough = 1;
     const Heads h = {g, back, bits, parts, back ? scratch_size_back(a, longest) : scratch_size(a, longest), &enough};
     share(team, several, parts, attend_share, &h);
