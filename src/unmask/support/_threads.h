@@ -1,9 +1,10 @@
 /* Work for several of OpenMP's threads: equal shares, or tasks with which the others help.
 
-   After each piece of work all of its threads wait for each other, so that one that another program keeps from its core
-   holds up all of them. A batch is some hundred long pieces of work. A text alone is as many short ones, and would wait
-   for a time slice of the other program at each, which is a hundred times as long as the text takes. There the others
-   only help: whoever is running takes the next tasks, and nobody waits for a thread that has not begun one. */
+   After each piece of work all of OpenMP's threads wait for each other, so that one that another program keeps from its
+   core holds up all of them. The layers of an encoder are some hundred pieces of work; those of a text alone are short, and
+   it would wait for a time slice of the other program at each: a hundred times as long as it takes. So in layers that are
+   one call the others only help: whoever is running takes the next tasks, and nobody waits for a thread that has not begun
+   one. */
 
 #pragma once
 
@@ -27,7 +28,7 @@ typedef struct {
     Py_ssize_t tasks, parts;
 } Tasks;
 
-/* The threads that compute something; if there are `tasks`, those who help with them, which are in `help`. */
+/* The threads that compute something; where there are `tasks`, one does, and the others are in `help`. */
 typedef struct {
     int threads;
     Tasks *tasks;

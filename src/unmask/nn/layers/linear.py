@@ -60,8 +60,8 @@ class Linear(nn.Linear):
     in_bytes = False
     _kept: tuple[State, Tensor] | None = None
 
-    def keep_bytes_of(self, weight: Tensor) -> bool:
-        """Compute without gradient in int8 from now on, if panels of bytes are possible; return whether they are.
+    def keep_bytes_of(self, weight: Tensor) -> None:
+        """Compute without gradient in int8 from now on, if panels of bytes are possible.
 
         Args:
             weight: the matrix before it was rounded to this layer's, (outputs, width).
@@ -69,7 +69,6 @@ class Linear(nn.Linear):
         self.in_bytes = panels.fits_bytes(weight)
         if self.in_bytes:
             self.keeps_packed, self._kept = True, (state_of(self.weight), panels.pack_bytes(weight))
-        return self.in_bytes
 
     def forward(self, x: Tensor, activation: nn.Module | None = None) -> Tensor:
         """Return x weight^T + bias, (tokens, width of the output), after an activation where one is given."""
