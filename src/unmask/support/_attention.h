@@ -396,12 +396,12 @@ __attribute__((target("avx2,fma"))) static void attend_head_back(const Gradient 
     }
 }
 
-/* Attention, or its gradient, that is computed in tasks. */
+/* Attention, or its gradient, that is computed in tasks, with memory for each thread, which stays in its cache. */
 typedef struct {
     const Gradient *g;
     int back, bits;
-    Py_ssize_t parts, size; /* number of tasks, and floats that each needs besides */
-    _Atomic int *enough;    /* whether there was enough memory */
+    Py_ssize_t parts, size; /* number of tasks, and floats that each thread needs besides */
+    float *scratch;
 } Heads;
 
 /* Compute a share of the heads of all sequences. */
@@ -409,11 +409,7 @@ static void attend_share(const void *about, Py_ssize_t part)
 {
     const Heads *const h = about;
     const Attention *const a = &h->g->of;
-    float *const scratch = reserve(h->size * sizeof *scratch); /* what the thread has used just now is in its cache */
-    if (!scratch) {
-        atomic_store(h->enough, 0);
-        return;
-    }
+    float *const scratch = h->scratch + this_thread() * h->size;
     for (Py_ssize_t task = part; task < a->sequences * a->heads; task += h->parts) {
         const Py_ssize_t sequence = task / a->heads, start = a->offsets[sequence], head = task % a->heads;
         const Py_ssize_t length = a->offsets[sequence + 1] - start, ahead = h->parts * a->size;
@@ -421,7 +417,6 @@ static void attend_share(const void *about, Py_ssize_t part)
         else attend_head(a, h->bits, start, length, head, ahead, scratch);
     }
     if (h->bits == TILES) release_tiles();
-    free(scratch);
 }
 
 /* Compute attention, or its gradient if `back`; return whether there was enough memory. */
@@ -438,13 +433,14 @@ static int attend(const Gradient *g, int back, int bits, Team team)
     const double work = (back ? 5 : 2) * scores * a->heads * (a->size + WIDE); /* e^x counts as WIDE products */
     const int several = work >= LEAST;
     const Py_ssize_t parts = several ? team.threads * (team.tasks ? EACH_THREAD : 1) : 1;
-    _Atomic int enough = 1;
-    const Heads h = {g, back, bits, parts, back ? scratch_size_back(a, longest) : scratch_size(a, longest), &enough};
+    Heads h = {g, back, bits, parts, back ? scratch_size_back(a, longest) : scratch_size(a, longest), NULL};
+    if (!(h.scratch = reserve(team.threads * h.size * sizeof *h.scratch))) return 0;
     share(team, several, parts, attend_share, &h);
+    free(h.scratch);
     const Py_ssize_t row = (back ? 3 : 1) * a->heads * a->size * bytes_of(bits);
     const Py_ssize_t end = a->offsets[a->sequences];
     if (end < a->rows) memset((char *)(back ? g->grad_qkv : a->y) + end * row, 0, (a->rows - end) * row);
-    return enough;
+    return 1;
 }
 
 #else

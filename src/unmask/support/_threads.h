@@ -12,6 +12,9 @@
 #include <Python.h>
 #include <stdatomic.h>
 #include <stdint.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 
 #define EACH_THREAD 4 /* parts of the tasks, which a thread takes one after the other */
 
@@ -33,6 +36,16 @@ typedef struct {
     int threads;
     Tasks *tasks;
 } Team;
+
+/* Return the number of the thread among those that compute something. */
+static inline int this_thread(void)
+{
+#ifdef _OPENMP
+    return omp_get_thread_num();
+#else
+    return 0;
+#endif
+}
 
 static inline void look_again(void)
 {
