@@ -19,6 +19,7 @@ from unmask.cli.main import main
 from unmask.inference import bench, export
 from unmask.inference.load import load
 from unmask.serving import run as serving
+from unmask.support import panels
 from unmask.support.capabilities import emulates_bf16, multiplies_bf16, onednn_multiplies
 from unmask.support.errors import UserError
 from unmask.training.machine import choose_machine
@@ -147,6 +148,7 @@ if __name__ == "__main__":
     tracing_once(out)
     found = {f"{command} {precision}": result for command, precision, result in cells(out, *files)}
     able = {
+        "int8": panels.multiplies(torch.int8),
         "emulates bf16": emulates_bf16(),
         "bf16 is faster": multiplies_bf16(),
         "oneDNN in bf16": onednn_multiplies(torch.bfloat16),
