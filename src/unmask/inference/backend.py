@@ -33,7 +33,6 @@ from unmask.nn.layers.linear import Linear
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext, Objective
-from unmask.support import panels
 from unmask.support.capabilities import cpu_or_gpu
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
@@ -123,11 +122,11 @@ class TorchBackend:
         self.model = model
         self.machine = machine
         self.display = display or Display(quiet=True)
-        if machine.precision == INT8 and not any(panels.fits_bytes(part.weight) for part in _linears(model.encoder)):
+        self.encoder = inference_copy(model.encoder, machine) if encoder is None else encoder
+        if machine.precision == INT8 and not any(part.in_bytes for part in _linears(self.encoder)):
             raise UserError(
                 "the model has no layers that can be computed in int8", remedy=f"omit {argument('precision', INT8)}"
             )
-        self.encoder = inference_copy(model.encoder, machine) if encoder is None else encoder
         self._learners: dict[str, Learner] = {}
         self._building = threading.Lock()
 

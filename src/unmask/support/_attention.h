@@ -434,7 +434,7 @@ static int attend(const Gradient *g, int back, int bits, Team team)
     const int several = work >= LEAST;
     const Py_ssize_t parts = several ? team.threads * (team.tasks ? EACH_THREAD : 1) : 1;
     Heads h = {g, back, bits, parts, back ? scratch_size_back(a, longest) : scratch_size(a, longest), NULL};
-    if (!(h.scratch = reserve(team.threads * h.size * sizeof *h.scratch))) return 0;
+    if (!(h.scratch = reserve((several ? team.threads : 1) * h.size * sizeof *h.scratch))) return 0;
     share(team, several, parts, attend_share, &h);
     free(h.scratch);
     const Py_ssize_t row = (back ? 3 : 1) * a->heads * a->size * bytes_of(bits);

@@ -10,6 +10,12 @@ typedef struct {
     int upper; /* in the upper halves of pairs, or in the lower ones */
 } RowBack;
 
+__attribute__((target("avx512f"))) static inline __m512 widened(const Bf16 *x)
+{
+    return _mm512_castsi512_ps(
+        _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)x)), 16));
+}
+
 #if defined(__clang__) || __GNUC__ >= 10
 #define TARGET_BF16 "avx512f,avx512bf16"
 #define HAS_BF16 __builtin_cpu_supports("avx512bf16")
@@ -48,12 +54,6 @@ typedef void (*KernelBf16)(const Bf16 *, Py_ssize_t, Py_ssize_t, const Bf16 *, P
 WHOLE(KERNEL_BF16, BF16, 1)
 WHOLE(KERNEL_BF16, BF16, 2)
 static const KernelBf16 panels_bf16[][TALL_512 + 1] = {{NULL, WHOLE(NAME, BF16, 1)}, {NULL, WHOLE(NAME, BF16, 2)}};
-
-__attribute__((target(TARGET_BF16))) static inline __m512 widened(const Bf16 *x)
-{
-    return _mm512_castsi512_ps(
-        _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)x)), 16));
-}
 
 __attribute__((target(TARGET_BF16))) static void widen(float *wide, const Bf16 *x, Py_ssize_t width)
 {

@@ -59,9 +59,7 @@ static const KernelBytes panels_bytes[][TALL_512 + 1] = {{NULL, WHOLE(NAME, BYTE
 
 __attribute__((target("avx512f"))) static inline __m512 number_of(const void *x, Py_ssize_t at, int bf16)
 {
-    if (!bf16) return _mm512_loadu_ps((const float *)x + at);
-    const __m512i halves = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)((const Bf16 *)x + at)));
-    return _mm512_castsi512_ps(_mm512_slli_epi32(halves, 16));
+    return bf16 ? widened((const Bf16 *)x + at) : _mm512_loadu_ps((const float *)x + at);
 }
 
 /* Set a row of bytes, its scale and its zero; where a number is infinite or none, the scale is none. */

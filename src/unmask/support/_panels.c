@@ -92,8 +92,8 @@ static int compute_layer(const Layer *l, int bits, Team team) { return (void)l, 
 /* Compute layers, one after the other, with helpers; return whether there was enough memory. */
 static int compute_layers(const Layer *layers, Py_ssize_t number, int bits, int threads)
 {
-    const Layer *const first = &layers[0];
-    const int helped = threads > 1 && (double)first->attention.rows * first->up.width * first->up.outputs >= LEAST;
+    const Py_ssize_t rows = layers[0].attention.rows;
+    const int helped = threads > 1 && (is_large(&layers[0].qkv, rows) || is_large(&layers[0].up, rows));
     Tasks tasks = {0};
     const Team team = {helped ? threads : 1, helped ? &tasks : NULL};
     int enough = 1;

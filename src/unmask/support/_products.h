@@ -100,6 +100,9 @@ static void multiply_all(const Product *p, int bits)
         multiply_panels(p, bits, 0, p->rows, column, column + each * WIDE <= p->outputs ? each : 1);
 }
 
+/* Return whether a product with some rows is worth several threads. */
+static int is_large(const Product *p, Py_ssize_t rows) { return (double)rows * p->width * p->outputs >= LEAST; }
+
 /* A product that is computed in tasks. */
 typedef struct {
     const Product *p;
@@ -108,8 +111,9 @@ typedef struct {
     Py_ssize_t down, across; /* parts of the rows, and of the panels */
 } Shares;
 
-/* Round some rows to bytes. */
 #define ROUNDED 16 /* rows of a task */
+
+/* Round some rows to bytes. */
 static void round_rows(const void *about, Py_ssize_t task)
 {
     const Shares *const s = about;
@@ -164,7 +168,7 @@ static void finish_task(const void *about, Py_ssize_t row)
 /* Return whether there was enough memory. */
 static int multiply(const Product *p, int bits, Team team)
 {
-    const int several = (double)p->rows * p->width * p->outputs >= LEAST;
+    const int several = is_large(p, p->rows);
     const Py_ssize_t panels = p->outputs / WIDE, parts = bits == 256 ? panels : (panels + 1) / 2;
     const Py_ssize_t each = sizeof(float) + sizeof(int32_t), threads = several ? team.threads : 1;
     Shares s = {.p = p, .bits = bits};

@@ -1,10 +1,9 @@
 /* Work for several of OpenMP's threads: equal shares, or tasks with which the others help.
 
    After each piece of work all of OpenMP's threads wait for each other, so that one that another program keeps from its
-   core holds up all of them. The layers of an encoder are some hundred pieces of work; those of a text alone are short, and
-   it would wait for a time slice of the other program at each: a hundred times as long as it takes. So in layers that are
-   one call the others only help: whoever is running takes the next tasks, and nobody waits for a thread that has not begun
-   one. */
+   core holds up all of them. The layers of an encoder are dozens of pieces of work; those of a text alone are short, and it
+   would wait for a time slice of the other program at each, many times as long as it takes. So in layers that are one call
+   the others only help: whoever is running takes the next tasks, and nobody waits for a thread that has not begun one. */
 
 #pragma once
 
